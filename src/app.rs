@@ -1,0 +1,275 @@
+//! The composition root: a checked config becomes a running stack.
+
+use std::{collections::HashMap, ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use codespace_router::{
+    Ledger, Lookup, OperationStatus, Profile, Resolve, Settlement, ToolRouter, Workspace,
+    WorkspaceId,
+};
+use codespace_runner::{
+    FileLimits, FileRoot, Home, InProcess, Launch, ProcessLimits, Processes, RootLeases, Runner,
+};
+use codespace_store::{Durability, OpenFault, Store, StoreOptions};
+use serde_json::json;
+use tokio_util::task::TaskTracker;
+
+use crate::{
+    catalogue,
+    config::{Config, StorePlace, state_folder},
+    facts,
+    handler::Handler,
+    resolve::Directory,
+    stack::{self, Classes},
+};
+
+/// How long calls in flight may take at shutdown.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Everything that runs.
+pub struct App {
+    /// Serves MCP.
+    pub handler: Handler,
+    /// The record of operations; readiness asks it.
+    pub store: Store,
+    /// Where operations are recorded, for a person.
+    pub store_note: String,
+    runner: Arc<dyn Runner>,
+    in_flight: TaskTracker,
+    detached: TaskTracker,
+}
+
+impl App {
+    /// Opens the store and the roots, settles what a crash left, and builds the stack.
+    ///
+    /// # Errors
+    /// What stands in the way of a start, for the operator.
+    pub async fn build(config: &Config, transports: Vec<&'static str>) -> Result<Self> {
+        let (store, journals, store_note) = open_store(config)?;
+        let mut homes = HashMap::new();
+        let mut roots = HashMap::new();
+        let mut workspaces = HashMap::new();
+        for workspace in &config.workspaces {
+            let journal = journals.join(workspace.id.as_str());
+            let limits = FileLimits {
+                read_bytes: config.limits.read_bytes,
+                find_paths: config.limits.find_paths,
+                patch_file_bytes: config.limits.patch_file_bytes,
+            };
+            let writable = workspace.profile == Profile::WorkspaceWrite;
+            let files = FileRoot::open(
+                &workspace.root,
+                writable.then_some(journal.as_path()),
+                limits,
+                config.full_durability,
+            )
+            .with_context(|| {
+                format!(
+                    "workspace {}: its root or its journal cannot be opened",
+                    workspace.id
+                )
+            })?;
+            let files = Arc::new(files);
+            let launch = Launch {
+                workspace: workspace.id.clone(),
+                root: workspace.root.clone(),
+                env: environment(&workspace.env),
+                time_limit: workspace.process_time,
+            };
+            roots.insert(workspace.id.clone(), Arc::clone(&files));
+            homes.insert(workspace.id.clone(), Home { files, launch });
+            let facts = Workspace {
+                id: workspace.id.clone(),
+                profile: workspace.profile,
+                protect: Arc::clone(&workspace.protect),
+            };
+            workspaces.insert(workspace.id.clone(), Arc::new(facts));
+        }
+        settle(&store, &roots).await?;
+
+        let processes = Processes::new(ProcessLimits {
+            output_bytes: config.limits.output_bytes,
+            processes: config.limits.processes,
+            handles: config.limits.handles,
+            handle_time: config.limits.handle_time,
+        });
+        let runner: Arc<dyn Runner> = Arc::new(InProcess::new(homes, processes));
+        let ledger: Arc<dyn Ledger> = Arc::new(store.clone());
+        let resolve: Arc<dyn Resolve> = Arc::new(Directory {
+            workspaces,
+            runner: Arc::clone(&runner),
+            ledger: Arc::clone(&ledger),
+        });
+        let detached = TaskTracker::new();
+        let classes = Classes {
+            resolve,
+            ledger: Arc::clone(&ledger),
+            leases: Arc::new(RootLeases::new(Arc::new(roots))),
+            detached: detached.clone(),
+        };
+        let facts = Arc::new(facts::gather(config, transports));
+        let router = ToolRouter::new(catalogue::tools(&classes, &runner, &ledger, facts))?;
+        let in_flight = TaskTracker::new();
+        let handler = Handler::new(stack::calls(router.clone()), &router, in_flight.clone());
+        Ok(Self {
+            handler,
+            store,
+            store_note,
+            runner,
+            in_flight,
+            detached,
+        })
+    }
+
+    /// Waits for calls in flight (bounded), ends every process, closes the store.
+    pub async fn shut_down(&self) {
+        self.in_flight.close();
+        self.detached.close();
+        // Ending the processes is what lets their long polls answer.
+        let work = async {
+            tokio::join!(
+                self.in_flight.wait(),
+                self.detached.wait(),
+                self.runner.shut_down()
+            )
+        };
+        if tokio::time::timeout(GRACE, work).await.is_err() {
+            tracing::warn!(
+                "calls were still running after the grace period; recovery settles them at the next start"
+            );
+        }
+        // A call may have started a process after the first sweep.
+        self.runner.shut_down().await;
+        self.store.close().await;
+    }
+}
+
+/// What a command gets besides the workspace's own variables: nothing of the server's.
+fn environment(extra: &std::collections::BTreeMap<String, String>) -> Vec<(OsString, OsString)> {
+    let own = |name: &str, default: &str| {
+        (
+            OsString::from(name),
+            std::env::var_os(name).unwrap_or_else(|| default.into()),
+        )
+    };
+    let mut env = vec![
+        own(
+            "PATH",
+            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        ),
+        own("HOME", "/"),
+        own("LANG", "C.UTF-8"),
+    ];
+    for (name, value) in extra {
+        env.retain(|(known, _)| known != name.as_str());
+        env.push((name.into(), value.into()));
+    }
+    env
+}
+
+/// The store, where journals lie beside it, and a note for the person who starts it.
+fn open_store(config: &Config) -> Result<(Store, PathBuf, String)> {
+    let durability = if config.full_durability {
+        Durability::Full
+    } else {
+        Durability::Process
+    };
+    let options = StoreOptions {
+        durability,
+        keep: config.keep,
+    };
+    let in_memory = |note: &str| -> Result<(Store, PathBuf, String)> {
+        // Shared by every server without a store: whoever holds a root's lock settles its journals.
+        Ok((
+            Store::in_memory(options.clone())?,
+            state_folder().join("journals"),
+            note.to_owned(),
+        ))
+    };
+    match &config.store {
+        StorePlace::Memory => {
+            in_memory("in memory, as configured: operations are forgotten at the end")
+        }
+        StorePlace::Given(path) => {
+            let store = Store::open(path, options)
+                .with_context(|| format!("store.path {}", path.display()))?;
+            Ok((store, beside(path), path.display().to_string()))
+        }
+        StorePlace::Derived(path) => match Store::open(path, options.clone()) {
+            Ok(store) => Ok((store, beside(path), path.display().to_string())),
+            Err(OpenFault::InUse { .. }) => in_memory(
+                "IN MEMORY: another server on these folders has the store open; operations are forgotten at the end",
+            ),
+            Err(fault) => Err(fault).with_context(|| format!("store {}", path.display())),
+        },
+    }
+}
+
+fn beside(store: &std::path::Path) -> PathBuf {
+    let mut name = store.as_os_str().to_owned();
+    name.push(".journals");
+    name.into()
+}
+
+/// Settles what a crash left: journals first, then operations that never had one.
+async fn settle(store: &Store, roots: &HashMap<WorkspaceId, Arc<FileRoot>>) -> Result<()> {
+    for (workspace, root) in roots {
+        // Another server may be in the middle of a patch: then its journals are its own affair.
+        let Ok(lock) = root.try_lock() else {
+            tracing::warn!(%workspace, "the folder is held by another server; what a crash may have left is settled at the next start");
+            continue;
+        };
+        let files = Arc::clone(root);
+        let settled = tokio::task::spawn_blocking(move || files.settle())
+            .await?
+            .with_context(|| format!("workspace {workspace}: its journals cannot be read"))?;
+        for patch in settled {
+            tracing::warn!(operation = %patch.operation, status = patch.status.as_str(), "settled a patch that a crash interrupted");
+            // A server without a store leaves journals that no ledger knows of.
+            if store
+                .find(Lookup::Id(patch.operation.clone()))
+                .await?
+                .is_none()
+            {
+                patch.undo.keep().await;
+                continue;
+            }
+            let result = json!({
+                "status": patch.status, "operation_id": patch.operation, "replayed": false,
+                "files": patch.files, "changes": patch.changes, "reason": patch.reason,
+            });
+            let settlement = Settlement {
+                status: patch.status,
+                reason: patch.reason,
+                result,
+            };
+            store.finish(patch.operation, settlement).await?;
+            // A drop before this leaves the journal, and the next start finds the record finished.
+            patch.undo.keep().await;
+        }
+        drop(lock);
+    }
+    for operation in store.unfinished().await? {
+        let Some(root) = roots.get(&operation.workspace) else {
+            continue;
+        };
+        let Ok(_lock) = root.try_lock() else { continue };
+        let reason = "interrupted before anything was written".to_owned();
+        let status = OperationStatus::FailedRolledBack;
+        let result = json!({
+            "status": status, "operation_id": operation.operation_id, "replayed": false,
+            "files": operation.files, "changes": [], "reason": reason,
+        });
+        store
+            .finish(
+                operation.operation_id,
+                Settlement {
+                    status,
+                    reason: Some(reason),
+                    result,
+                },
+            )
+            .await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,9 @@
+//! How clients reach the stack: stdio, Streamable HTTP, and the operator's own listener.
+
+pub mod admin;
+mod envelope;
+pub mod host;
+pub mod http;
+mod listener;
+mod meter;
+pub mod stdio;

@@ -1,0 +1,20 @@
+//! The one place where CodeSpace touches files and starts processes.
+//!
+//! A tool makes exactly one [`Runner`] call. Which runner answers it, the tool cannot tell.
+
+mod files;
+mod in_process;
+mod leases;
+mod process;
+mod runner;
+
+pub use files::{
+    FileLimits, FileRoot, LockFault, OpenFile, RootLock, Settled, patch_refusal, path_refusal,
+};
+pub use in_process::{Home, InProcess};
+pub use leases::RootLeases;
+pub use process::{Launch, ProcessLimits, Processes};
+pub use runner::{
+    Applied, Change, ChangeKind, Chunk, Encoding, ExecSpec, FileContent, Found, Hunk, PatchJob,
+    ProcessState, ProcessStatus, Runner, Termination,
+};

@@ -1,0 +1,180 @@
+//! Managed processes.
+//!
+//! [`Processes`] is the table of handles. A command is started by `launch` (through
+//! `spawn`, the one unsafe file), watched and ended by its `supervisor` with the help of
+//! `tree`, and seen by clients through its `managed` half, whose output is a `ring`.
+
+mod launch;
+mod managed;
+mod ring;
+mod spawn;
+mod supervisor;
+mod table;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use codespace_router::{ProcessId, Subject, ToolError, WorkspaceId};
+use tokio::{
+    net::unix::pipe,
+    time::{Instant, timeout},
+};
+
+pub use self::{launch::Launch, table::ProcessLimits};
+use self::{managed::Managed, supervisor::Supervisor, table::Table};
+use crate::{Chunk, ExecSpec, ProcessStatus};
+
+// SIGTERM's two seconds, SIGKILL's five, and the last second of the output pipe.
+const END_TIME: Duration = Duration::from_secs(8);
+
+/// Every process of this runner. Cheap to clone; needs a tokio runtime with I/O and time.
+#[derive(Clone)]
+pub struct Processes(Arc<Table>);
+
+impl fmt::Debug for Processes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Processes")
+            .field("live", &self.live())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Processes {
+    /// An empty table. Makes this whole OS process the reaper of orphans below it
+    /// (prctl(2), `PR_SET_CHILD_SUBREAPER`).
+    #[must_use]
+    pub fn new(limits: ProcessLimits) -> Self {
+        spawn::keep_statuses();
+        tree::become_reaper();
+        Self(Arc::new(Table::new(limits)))
+    }
+
+    /// How many processes live.
+    #[must_use]
+    pub fn live(&self) -> usize {
+        self.0.live()
+    }
+
+    /// Starts a command in the workspace's root. `keep` is dropped when its tree is
+    /// gone, or before an error is returned.
+    ///
+    /// # Errors
+    /// `LIMIT_EXCEEDED`, `INVALID_COMMAND` or `PROCESS_SPAWN_FAILED`; nothing runs then.
+    // Nothing in it waits, so it cannot be dropped half-way.
+    pub async fn exec(
+        &self,
+        home: &Launch,
+        spec: ExecSpec,
+        keep: Box<dyn Send + Sync>,
+    ) -> Result<ProcessId, ToolError> {
+        let slot = self.0.reserve()?;
+        let started = Instant::now();
+        let launched = launch::launch(home, &spec)?;
+        metrics::histogram!("codespace_process_spawn_seconds", "sandbox" => "none")
+            .record(started.elapsed().as_secs_f64());
+        // From here an error drops the leader, which ends it.
+        let stdin = pipe::Sender::from_owned_fd(launched.stdin).map_err(ToolError::internal)?;
+        let output = pipe::Receiver::from_owned_fd(launched.output).map_err(ToolError::internal)?;
+        let exit = spawn::watch(launched.leader.pidfd()).map_err(ToolError::internal)?;
+        let id = ProcessId::mint();
+        let process = Arc::new(Managed::new(
+            home.workspace.clone(),
+            self.0.output_bytes(),
+            stdin,
+        ));
+        self.0.insert(id.clone(), process.clone());
+        let supervisor = Supervisor {
+            id: id.clone(),
+            table: self.0.clone(),
+            process,
+            leader: launched.leader,
+            exit,
+            output,
+            time_limit: home.time_limit,
+            started,
+            keep,
+            slot,
+        };
+        tokio::spawn(supervisor.run());
+        Ok(id)
+    }
+
+    fn get(&self, process: &ProcessId) -> Result<Arc<Managed>, ToolError> {
+        self.0
+            .get(process)
+            .ok_or_else(|| Subject::Process(process.as_str()).not_found())
+    }
+
+    /// The workspace a process runs in; `None` for an unknown or expired handle.
+    #[must_use]
+    pub fn workspace_of(&self, process: &ProcessId) -> Option<WorkspaceId> {
+        self.0.get(process).map(|process| process.workspace.clone())
+    }
+
+    /// Reads output from a byte offset, waiting up to `wait` for something new.
+    ///
+    /// # Errors
+    /// `PROCESS_NOT_FOUND`.
+    pub async fn output(
+        &self,
+        process: &ProcessId,
+        cursor: u64,
+        wait: Duration,
+    ) -> Result<Chunk, ToolError> {
+        Ok(self.get(process)?.output(cursor, wait).await)
+    }
+
+    /// Writes to stdin, waiting up to five seconds while the pipe is full, and answers
+    /// how many bytes were taken. `close` closes it once all of `data` was taken.
+    ///
+    /// # Errors
+    /// `PROCESS_NOT_FOUND`, also when stdin is closed or the process has exited.
+    pub async fn write_stdin(
+        &self,
+        process: &ProcessId,
+        data: &[u8],
+        close: bool,
+    ) -> Result<usize, ToolError> {
+        self.get(process)?.write_stdin(data, close).await
+    }
+
+    /// What is known of a process, waiting up to `wait` for its exit.
+    ///
+    /// # Errors
+    /// `PROCESS_NOT_FOUND`.
+    pub async fn status(
+        &self,
+        process: &ProcessId,
+        wait: Duration,
+    ) -> Result<ProcessStatus, ToolError> {
+        Ok(self.get(process)?.status(wait).await)
+    }
+
+    /// Ends the whole tree: SIGTERM, two seconds, SIGKILL. Returns when it is gone, or
+    /// after at most eight seconds; ending an ended one is a no-op.
+    ///
+    /// # Errors
+    /// `PROCESS_NOT_FOUND`.
+    pub async fn terminate(&self, process: &ProcessId) -> Result<(), ToolError> {
+        let process = self.get(process)?;
+        process.stop();
+        let _ = timeout(END_TIME, process.ended()).await;
+        Ok(())
+    }
+
+    /// Ends every process and waits for their trees, at most eight seconds. Nothing
+    /// can be started afterwards. SIGKILL of the server skips this: then pipes break,
+    /// but what does not use them lives on.
+    pub async fn shut_down(&self) {
+        let all = self.0.close();
+        all.iter().for_each(|process| process.stop());
+        let ended = async {
+            for process in &all {
+                process.ended().await;
+            }
+        };
+        let _ = timeout(END_TIME, ended).await;
+    }
+}

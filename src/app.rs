@@ -181,7 +181,7 @@ fn open_store(config: &Config) -> Result<(Store, PathBuf, String)> {
     let in_memory = |note: &str| -> Result<(Store, PathBuf, String)> {
         // Shared by every server without a store: whoever holds a root's lock settles its journals.
         Ok((
-            Store::in_memory(options.clone())?,
+            Store::in_memory(options)?,
             state_folder().join("journals"),
             note.to_owned(),
         ))
@@ -195,7 +195,7 @@ fn open_store(config: &Config) -> Result<(Store, PathBuf, String)> {
                 .with_context(|| format!("store.path {}", path.display()))?;
             Ok((store, beside(path), path.display().to_string()))
         }
-        StorePlace::Derived(path) => match Store::open(path, options.clone()) {
+        StorePlace::Derived(path) => match Store::open(path, options) {
             Ok(store) => Ok((store, beside(path), path.display().to_string())),
             Err(OpenFault::InUse { .. }) => in_memory(
                 "IN MEMORY: another server on these folders has the store open; operations are forgotten at the end",

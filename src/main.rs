@@ -12,6 +12,8 @@ mod catalogue;
 mod config;
 mod facts;
 mod handler;
+#[cfg(test)]
+mod reference;
 mod resolve;
 mod stack;
 mod telemetry;

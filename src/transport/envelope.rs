@@ -121,6 +121,24 @@ async fn other_method(mcp: &Mcp, request: Request, next: Next) -> Response {
     response
 }
 
+/// Nesting that a recursive reader takes; serde_json's own bound.
+const DEPTH: usize = 127;
+
+fn is_too_deep(bytes: &[u8]) -> bool {
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    bytes.iter().any(|byte| {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => depth += 1,
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth > DEPTH
+    })
+}
+
 /// Whether the message is an `initialize`; or the answer to what is none.
 fn fault(bytes: &[u8]) -> Result<bool, Box<Response>> {
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
@@ -128,6 +146,13 @@ fn fault(bytes: &[u8]) -> Result<bool, Box<Response>> {
             None,
             -32600,
             "a batch is not served; send one message a request",
+        ));
+    }
+    if is_too_deep(bytes) {
+        return Err(rpc_error(
+            None,
+            -32700,
+            "nested deeper than 127 levels; send a flatter message",
         ));
     }
     let message: Message<'_> = match serde_json::from_slice(bytes) {

@@ -64,6 +64,7 @@ fn tool(text: &mut String, spec: &ToolSpec) {
 fn fields(text: &mut String, title: &str, schema: &Map<String, Value>) {
     let required: Vec<&str> = schema
         .get("required")
+        .or_else(|| schema.get("anyOf")?.get(0)?.get("required"))
         .and_then(Value::as_array)
         .into_iter()
         .flatten()

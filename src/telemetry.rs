@@ -56,32 +56,8 @@ pub fn init_metrics() -> Result<PrometheusHandle, BuildError> {
 fn describe() {
     let counters = [
         (
-            "codespace_tool_calls_total",
-            "Tool calls by tool, outcome and error code.",
-        ),
-        (
             "codespace_http_requests_total",
             "HTTP requests by route, method and status.",
-        ),
-        (
-            "codespace_auth_failures_total",
-            "Requests refused by authentication, by reason.",
-        ),
-        (
-            "codespace_workspace_busy_total",
-            "Calls refused because the workspace was held, by tool.",
-        ),
-        (
-            "codespace_idempotent_replays_total",
-            "Calls answered from a stored result.",
-        ),
-        (
-            "codespace_operation_key_conflicts_total",
-            "Operation keys used again with other arguments.",
-        ),
-        (
-            "codespace_patch_operations_total",
-            "Recorded patches by final status.",
         ),
         (
             "codespace_patch_files_total",
@@ -105,10 +81,6 @@ fn describe() {
     }
     let gauges = [
         (
-            "codespace_tool_calls_in_flight",
-            "Tool calls not answered yet, by tool.",
-        ),
-        (
             "codespace_workspace_leases",
             "Held workspace leases by owner.",
         ),
@@ -125,10 +97,6 @@ fn describe() {
         describe_gauge!(name, help);
     }
     let histograms = [
-        (
-            "codespace_tool_call_duration_seconds",
-            "Duration of tool calls by tool and outcome.",
-        ),
         (
             "codespace_http_request_duration_seconds",
             "Duration of HTTP requests until the response head.",
@@ -151,22 +119,20 @@ fn describe() {
     }
     metrics::gauge!("codespace_build_info", "version" => env!("CARGO_PKG_VERSION"), "revision" => option_env!("CODESPACE_REVISION").unwrap_or("unknown")).set(1.0);
     // Exposed from the first scrape: a series that appears only with its first fault cannot be alerted on.
+    codespace_layers::names::register("unknown");
     for name in [
-        "codespace_idempotent_replays_total",
-        "codespace_operation_key_conflicts_total",
         "codespace_process_output_bytes_total",
         "codespace_process_output_dropped_bytes_total",
     ] {
         metrics::counter!(name).absolute(0);
     }
-    metrics::counter!("codespace_tool_calls_total", "tool" => "unknown", "outcome" => "ok", "code" => "").absolute(0);
     metrics::counter!("codespace_http_requests_total", "route" => "other", "method" => "GET", "status" => "200").absolute(0);
-    metrics::counter!("codespace_auth_failures_total", "reason" => "missing").absolute(0);
-    metrics::counter!("codespace_workspace_busy_total", "tool" => "unknown").absolute(0);
-    metrics::counter!("codespace_patch_operations_total", "status" => "applied").absolute(0);
     metrics::counter!("codespace_patch_files_total", "kind" => "update").absolute(0);
     metrics::counter!("codespace_process_exits_total", "termination" => "exited").absolute(0);
-    metrics::gauge!("codespace_tool_calls_in_flight", "tool" => "unknown").set(0.0);
     metrics::gauge!("codespace_workspace_leases", "owner" => "patch").set(0.0);
     metrics::gauge!("codespace_processes", "tty" => "false").set(0.0);
+    let _ = metrics::histogram!("codespace_http_request_duration_seconds", "route" => "other", "method" => "GET", "status" => "200");
+    let _ = metrics::histogram!("codespace_process_duration_seconds", "termination" => "exited");
+    let _ = metrics::histogram!("codespace_process_spawn_seconds", "sandbox" => "none");
+    let _ = metrics::histogram!("codespace_store_transaction_seconds", "kind" => "find");
 }

@@ -14,7 +14,7 @@ use codespace_router::{
 };
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tower::Service;
 
 /// A tool. Registered in the program's catalogue, wrapped in its class's layers.
@@ -52,9 +52,9 @@ pub trait Tool: Clone + Send + Sync + 'static {
             input: Arc::new(schema::<Self::Args>(
                 SchemaSettings::draft2020_12().for_deserialize(),
             )),
-            output: Arc::new(schema::<Self::Out>(
+            output: Arc::new(or_error(schema::<Self::Out>(
                 SchemaSettings::draft2020_12().for_serialize(),
-            )),
+            ))),
         })
     }
 }
@@ -65,10 +65,39 @@ fn schema<T: JsonSchema>(settings: SchemaSettings) -> Map<String, Value> {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
     });
-    let schema = settings.into_generator().into_root_schema_for::<T>();
+    let mut schema = settings
+        .into_generator()
+        .into_root_schema_for::<T>()
+        .to_value();
+    strip_formats(&mut schema);
     let mut map = schema.as_object().cloned().unwrap_or_default();
     map.remove("title");
     map
+}
+
+// Rust's integer widths are no JSON Schema formats; validators warn of each.
+fn strip_formats(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            if map.get("type").is_some_and(Value::is_string) {
+                map.remove("format");
+            }
+            map.values_mut().for_each(strip_formats);
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip_formats),
+        _ => {}
+    }
+}
+
+// Clients validate `structuredContent` of an error result, too: either the result's own
+// fields are there, or those of an error body.
+fn or_error(mut schema: Map<String, Value>) -> Map<String, Value> {
+    let required = schema.remove("required").unwrap_or_else(|| json!([]));
+    schema.insert(
+        "anyOf".to_owned(),
+        json!([{ "required": required }, { "required": ["code", "message"] }]),
+    );
+    schema
 }
 
 /// A [`Tool`] as a Tower service; always ready.

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use codespace_router::{BoxFuture, Code, ProcessId, ToolError, WorkspaceId};
+use codespace_router::{BoxFuture, Code, OperationStatus, ProcessId, ToolError, WorkspaceId};
 
 use crate::{
     Applied, Chunk, ExecSpec, FileContent, FileRoot, Found, Launch, PatchJob, ProcessStatus,
@@ -78,7 +78,13 @@ impl Runner for InProcess {
     fn apply<'a>(&'a self, workspace: &'a WorkspaceId, job: PatchJob) -> Answer<'a, Applied> {
         Box::pin(async move {
             let files = Arc::clone(&self.home(workspace)?.files);
-            blocking(move || files.apply(job)).await
+            let applied = blocking(move || files.apply(job)).await?;
+            if applied.status == OperationStatus::Applied {
+                for change in &applied.changes {
+                    metrics::counter!("codespace_patch_files_total", "kind" => change.kind.as_str()).increment(1);
+                }
+            }
+            Ok(applied)
         })
     }
 

@@ -167,6 +167,19 @@ pub enum ChangeKind {
     Move,
 }
 
+impl ChangeKind {
+    /// The name on the wire and in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Add => "add",
+            Self::Update => "update",
+            Self::Delete => "delete",
+            Self::Move => "move",
+        }
+    }
+}
+
 /// Where a hunk matched.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Hunk {

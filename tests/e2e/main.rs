@@ -2,5 +2,6 @@
 
 mod config;
 mod crash;
+mod http;
 mod stdio;
 mod support;

@@ -1,0 +1,247 @@
+//! The HTTP edge, spoken to by hand: what a browser, a scanner or a broken client sends.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    process::{Child, Stdio},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tempfile::TempDir;
+
+use crate::support::program;
+
+const TOKEN: &str = "0123456789abcdef0123";
+
+struct Http {
+    child: Child,
+    address: String,
+    _place: TempDir,
+}
+
+fn start() -> Http {
+    let place = tempfile::tempdir().expect("a folder");
+    let root = place.path().join("root");
+    fs::create_dir(&root).expect("a root");
+    let mut child = program()
+        .args(["serve", "--listen", "127.0.0.1:0", "--workspace"])
+        .arg(format!("w={}", root.display()))
+        .env("XDG_STATE_HOME", place.path().join("state"))
+        .env("CODESPACE_ADMIN__LISTEN", "")
+        .env("CODESPACE_HTTP_TOKEN", TOKEN)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+    let address = loop {
+        let line = lines.next().expect("a banner").expect("text");
+        assert!(!line.contains(TOKEN), "the token is in the log");
+        if let Some((_, rest)) = line.split_once("http://") {
+            break rest.trim_end_matches("/mcp").to_owned();
+        }
+    };
+    // Keeps the pipe open, so that a log line never fails.
+    std::thread::spawn(move || lines.for_each(drop));
+    Http {
+        child,
+        address,
+        _place: place,
+    }
+}
+
+impl Http {
+    fn connect(&self) -> TcpStream {
+        TcpStream::connect(&self.address).expect("it listens")
+    }
+
+    /// Status line, headers and body of one exchange.
+    fn send(&self, method: &str, path: &str, headers: &[&str], body: &[u8]) -> String {
+        let mut stream = self.connect();
+        let mut head = format!(
+            "{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n",
+            body.len()
+        );
+        if !headers.iter().any(|header| header.starts_with("Host:")) {
+            head.push_str("Host: localhost\r\n");
+        }
+        for header in headers {
+            head.push_str(header);
+            head.push_str("\r\n");
+        }
+        // The server may answer and close before it has read all of a body it refuses.
+        let _ = stream
+            .write_all(format!("{head}\r\n").as_bytes())
+            .and_then(|()| stream.write_all(body));
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    fn post(&self, body: &[u8]) -> String {
+        let auth = format!("Authorization: Bearer {TOKEN}");
+        self.send(
+            "POST",
+            "/mcp",
+            &[&auth, "Content-Type: application/json", "Accept: */*"],
+            body,
+        )
+    }
+}
+
+impl Drop for Http {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn assert_status(answer: &str, status: u16) {
+    assert!(
+        answer.starts_with(&format!("HTTP/1.1 {status} ")),
+        "wanted {status}: {}",
+        &answer[..answer.len().min(400)]
+    );
+}
+
+#[test]
+fn the_edge_refuses_what_is_not_for_it() {
+    let http = start();
+    let auth = format!("Authorization: Bearer {TOKEN}");
+    let list = br#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+    let json = "Content-Type: application/json";
+    let none = http.send("POST", "/mcp", &[json], list);
+    assert_status(&none, 401);
+    assert!(
+        none.to_lowercase().contains("www-authenticate: bearer"),
+        "{none}"
+    );
+    assert_status(
+        &http.send(
+            "POST",
+            "/mcp",
+            &[json, "Authorization: Bearer wrong-wrong-wrong-wrong"],
+            list,
+        ),
+        401,
+    );
+    assert_status(&http.send("POST", "/mcp", &[json, &auth, &auth], list), 401);
+    assert_status(
+        &http.send("POST", "/mcp", &[json, &auth, "Host: evil.example"], list),
+        403,
+    );
+    assert_status(
+        &http.send(
+            "POST",
+            "/mcp",
+            &[
+                json,
+                &auth,
+                "X-Forwarded-Host: localhost",
+                "Host: evil.example",
+            ],
+            list,
+        ),
+        403,
+    );
+    assert_status(
+        &http.send(
+            "POST",
+            "/mcp",
+            &[json, &auth, "Origin: https://evil.example"],
+            list,
+        ),
+        403,
+    );
+    assert_status(&http.send("POST", "/elsewhere", &[json, &auth], list), 404);
+    let get = http.send("GET", "/mcp", &[&auth], b"");
+    assert_status(&get, 405);
+    assert!(get.to_lowercase().contains("allow: post"), "{get}");
+    for path in ["/mcp", "/mcp/"] {
+        let answer = http.send(
+            "POST",
+            path,
+            &[
+                "Content-Type: application/json; charset=utf-8",
+                "Accept: */*",
+                &auth,
+            ],
+            list,
+        );
+        assert_status(&answer, 200);
+        assert!(answer.contains("apply_patch"), "{answer}");
+    }
+}
+
+#[test]
+fn malformed_and_oversized_bodies_are_answered_and_the_server_lives() {
+    let http = start();
+    for (body, code) in [
+        (&b"{"[..], "-32700"),
+        (b"[]", "-32600"),
+        (b"3", "-32600"),
+        (b"\xff\xfe", "-32700"),
+    ] {
+        let answer = http.post(body);
+        assert_status(&answer, 400);
+        assert!(answer.contains(code), "{answer}");
+    }
+    assert_status(&http.post("[".repeat(100_000).as_bytes()), 400);
+    let deep = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"read","arguments":{{"a":{}1{}}}}}}}"#,
+        "[".repeat(50_000),
+        "]".repeat(50_000)
+    );
+    assert_status(&http.post(deep.as_bytes()), 400);
+    assert_status(&http.post(&vec![b' '; 5 * 1024 * 1024]), 413);
+    // Half a request that stalls takes no one's place.
+    let mut stalled = http.connect();
+    stalled
+        .write_all(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Le")
+        .expect("sent");
+    assert_status(
+        &http.post(br#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#),
+        200,
+    );
+}
+
+#[test]
+fn sigterm_answers_a_long_poll_and_exits_zero() {
+    let mut http = start();
+    let call = |tool: &str, arguments: &str| {
+        http.post(format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}}}}}"#).as_bytes())
+    };
+    let started = call(
+        "exec_command",
+        r#"{"workspace_id":"w","command":["sleep","600"]}"#,
+    );
+    let at = started.find("proc_").unwrap_or_else(|| panic!("{started}"));
+    let id = &started[at..at + 37];
+    let auth = format!("Authorization: Bearer {TOKEN}");
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"process_status","arguments":{{"process_id":"{id}","wait_ms":30000}}}}}}"#
+    );
+    let mut poll = http.connect();
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nHost: localhost\r\n{auth}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    poll.write_all(head.as_bytes()).expect("sent");
+    // The poll is under way once a later call on another connection was answered.
+    assert_status(
+        &call("process_status", &format!(r#"{{"process_id":"{id}"}}"#)),
+        200,
+    );
+    kill(
+        Pid::from_raw(http.child.id().try_into().expect("a pid")),
+        Signal::SIGTERM,
+    )
+    .expect("signalled");
+    let mut answer = String::new();
+    poll.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.contains("terminated"), "{answer}");
+    assert!(http.child.wait().expect("it ends").success());
+}

@@ -99,6 +99,14 @@ impl Server {
         self.child.wait().expect("it is reaped");
     }
 
+    /// How many descriptors it has open. Root's to see, since the server is not dumpable.
+    pub(crate) fn descriptors(&self) -> usize {
+        let folder = format!("/proc/{}/fd", self.child.id());
+        std::fs::read_dir(folder)
+            .expect("these tests run as root")
+            .count()
+    }
+
     pub(crate) fn close_stdin(&mut self) {
         self.stdin = None;
     }

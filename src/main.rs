@@ -153,12 +153,13 @@ async fn serve(config: &Config) -> Result<()> {
         }
     };
     banner::serve(config, &server.name(), admin.as_deref(), &app.store_note);
-    let drain = async {
+    // Readiness goes first, so that a proxy sends its next calls elsewhere.
+    let told = async {
+        stop.cancelled().await;
         ready.store(false, Ordering::Relaxed);
-        app.shut_down().await;
     };
-    let drained = drain.shared();
-    server.serve(stop.cancelled(), drained.clone()).await;
+    let drained = app.shut_down().shared();
+    server.serve(told, drained.clone()).await;
     // All connections may have ended before the drain did.
     drained.await;
     tracing::info!("stopped");

@@ -5,8 +5,9 @@ use std::{sync::Arc, time::Duration};
 use anyhow::{Context, Result};
 use axum::{
     Router,
-    http::{StatusCode, header},
-    middleware::{from_fn, from_fn_with_state},
+    extract::{Request, State},
+    http::{HeaderValue, StatusCode, Version, header},
+    middleware::{Next, from_fn, from_fn_with_state},
     response::{IntoResponse, Response},
 };
 use codespace_layers::{AuthenticateLayer, Authenticator};
@@ -14,7 +15,7 @@ use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
 };
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceBuilder;
 
 use super::{envelope, host, listener::Listener, meter};
@@ -25,6 +26,11 @@ use crate::{
 
 /// An idle session of a client that never says good-bye.
 const SESSION_IDLE: Duration = Duration::from_secs(120);
+/// How long requests are still taken after the signal to stop: one that is already on its way,
+/// perhaps through a proxy that has not seen the readiness change, is answered and not reset.
+const LAST_CALLS: Duration = Duration::from_millis(200);
+/// How long answers may take to leave when all calls are done.
+const ANSWERS: Duration = Duration::from_secs(2);
 
 /// What the steps before rmcp need to know of it.
 #[derive(Clone)]
@@ -52,8 +58,35 @@ pub(super) fn refusal(status: StatusCode, code: &str, message: &str) -> Response
     (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
+/// What the end of serving is coordinated by.
+#[derive(Clone, Default)]
+struct Ending {
+    /// Cancelled by the signal to stop.
+    closing: CancellationToken,
+    /// Has a token for each request that has no response yet.
+    requests: TaskTracker,
+}
+
+/// Counts requests without a response. While the server is closing, tells HTTP/1 clients not
+/// to send more on this connection; HTTP/2 has a frame for that.
+async fn track(State(ending): State<Ending>, request: Request, next: Next) -> Response {
+    let _token = ending.requests.token();
+    let http1 = request.version() < Version::HTTP_2;
+    let mut response = next.run(request).await;
+    if http1 && ending.closing.is_cancelled() {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(header::CONNECTION, close);
+    }
+    response
+}
+
 /// The HTTP edge, outermost first, around MCP.
-fn edge(config: &Config, handler: Handler, cancel: CancellationToken) -> Router {
+fn edge(
+    config: &Config,
+    handler: Handler,
+    cancel: CancellationToken,
+    ending: Ending,
+) -> Router {
     let manager = Arc::new(session_manager());
     let mcp = Mcp {
         body_bytes: config.body_bytes,
@@ -91,6 +124,7 @@ fn edge(config: &Config, handler: Handler, cancel: CancellationToken) -> Router 
             ServiceBuilder::new()
                 // Outermost: refusals are counted too.
                 .layer(from_fn(meter::count))
+                .layer(from_fn_with_state(ending, track))
                 // Before anything is believed of a request: is it meant for us?
                 .layer(from_fn_with_state(public, host::check))
                 // Before a body is held for anyone.
@@ -111,6 +145,7 @@ pub struct Server {
     listener: Listener,
     router: Router,
     cancel: CancellationToken,
+    ending: Ending,
 }
 
 impl Server {
@@ -126,11 +161,13 @@ impl Server {
             )
         })?;
         let cancel = CancellationToken::new();
-        let router = edge(config, handler, cancel.clone());
+        let ending = Ending::default();
+        let router = edge(config, handler, cancel.clone(), ending.clone());
         Ok(Self {
             listener,
             router,
             cancel,
+            ending,
         })
     }
 
@@ -139,20 +176,38 @@ impl Server {
         self.listener.name()
     }
 
-    /// Serves until `stop`, then `drain`s: connections end after the request they are in,
-    /// event streams when the drain is over.
+    /// Serves until `stop`, and a moment longer for calls on their way; then `drain`s:
+    /// connections end after the request they are in, event streams when the drain is over.
     pub async fn serve(self, stop: impl Future<Output = ()>, drain: impl Future<Output = ()>) {
-        let open = self.listener.serve(self.router, stop).await;
+        let Ending { closing, requests } = self.ending;
+        let last_call = async {
+            stop.await;
+            closing.cancel();
+            // In steps: on a machine that stands still meanwhile, the runtime all the same gets
+            // round to what lies in its sockets.
+            for _ in 0..10 {
+                tokio::time::sleep(LAST_CALLS / 10).await;
+            }
+        };
+        let open = self.listener.serve(self.router, last_call).await;
+        requests.close();
         let finish = open.shutdown();
         tokio::pin!(finish);
+        let drained = async {
+            drain.await;
+            // A finished call is not yet an answer: rmcp drops those on their way when it is
+            // cancelled. What it has answered as a stream gets a moment too.
+            let _ = tokio::time::timeout(ANSWERS, requests.wait()).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
         let early = tokio::select! {
             () = &mut finish => true,
-            () = drain => false,
+            () = drained => false,
         };
         self.cancel.cancel();
         if !early {
-            // Answers are on their way; a client that does not read them is not waited for.
-            let _ = tokio::time::timeout(Duration::from_secs(2), finish).await;
+            // A client that does not read its answer is not waited for.
+            let _ = tokio::time::timeout(ANSWERS, finish).await;
         }
     }
 }

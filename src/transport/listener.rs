@@ -75,9 +75,11 @@ impl Listener {
                 () = &mut stop => break,
                 place = Arc::clone(&places).acquire_owned() => place,
             };
+            // Connections that the kernel has made already are taken before the stop.
             let stream: io::Result<Box<dyn Stream>> = tokio::select! {
-                () = &mut stop => break,
+                biased;
                 stream = self.accept() => stream,
+                () = &mut stop => break,
             };
             match stream {
                 Ok(stream) => serve_connection(stream, router.clone(), &graceful, place),

@@ -209,39 +209,41 @@ fn malformed_and_oversized_bodies_are_answered_and_the_server_lives() {
 }
 
 #[test]
-fn sigterm_answers_a_long_poll_and_exits_zero() {
+fn sigterm_answers_calls_that_are_on_their_way_and_exits_zero() {
     let mut http = start();
     let call = |tool: &str, arguments: &str| {
-        http.post(format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}}}}}"#).as_bytes())
+        format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}}}}}"#
+        )
     };
-    let started = call(
-        "exec_command",
-        r#"{"workspace_id":"w","command":["sleep","600"]}"#,
-    );
+    let sleep = r#"{"workspace_id":"w","command":["sleep","600"]}"#;
+    let started = http.post(call("exec_command", sleep).as_bytes());
     let at = started.find("proc_").unwrap_or_else(|| panic!("{started}"));
     let id = &started[at..at + 37];
     let auth = format!("Authorization: Bearer {TOKEN}");
-    let body = format!(
-        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"process_status","arguments":{{"process_id":"{id}","wait_ms":30000}}}}}}"#
-    );
-    let mut poll = http.connect();
-    let head = format!(
-        "POST /mcp HTTP/1.1\r\nHost: localhost\r\n{auth}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    poll.write_all(head.as_bytes()).expect("sent");
-    // The poll is under way once a later call on another connection was answered.
-    assert_status(
-        &call("process_status", &format!(r#"{{"process_id":"{id}"}}"#)),
-        200,
-    );
+    let send = |body: &str| {
+        let mut stream = http.connect();
+        let head = format!(
+            "POST /mcp HTTP/1.1\r\nHost: localhost\r\n{auth}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).expect("sent");
+        stream
+    };
+    // Whether the server has read these before the signal, or finds them in its socket after
+    // it, they are answered; and the connection ends although the client would keep it.
+    let wait = format!(r#"{{"process_id":"{id}","wait_ms":30000}}"#);
+    let mut poll = send(&call("process_status", &wait));
+    let mut short = send(&call("workspace_info", "{}"));
     kill(
         Pid::from_raw(http.child.id().try_into().expect("a pid")),
         Signal::SIGTERM,
     )
     .expect("signalled");
-    let mut answer = String::new();
-    poll.read_to_string(&mut answer).expect("an answer");
-    assert!(answer.contains("terminated"), "{answer}");
+    for (stream, wanted) in [(&mut poll, "terminated"), (&mut short, "workspaces")] {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.contains(wanted), "{answer}");
+    }
     assert!(http.child.wait().expect("it ends").success());
 }

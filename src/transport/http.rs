@@ -81,12 +81,7 @@ async fn track(State(ending): State<Ending>, request: Request, next: Next) -> Re
 }
 
 /// The HTTP edge, outermost first, around MCP.
-fn edge(
-    config: &Config,
-    handler: Handler,
-    cancel: CancellationToken,
-    ending: Ending,
-) -> Router {
+fn edge(config: &Config, handler: Handler, cancel: CancellationToken, ending: Ending) -> Router {
     let manager = Arc::new(session_manager());
     let mcp = Mcp {
         body_bytes: config.body_bytes,

@@ -1,0 +1,127 @@
+//! Settings whose part is not built: refused, never ignored.
+
+use super::{Checked, ConfigFault, file::File};
+
+/// A setting whose part is not built is refused, never ignored.
+pub(super) fn refuse_unbuilt(file: &File) -> Checked<()> {
+    let unbuilt = |key: &str, what: &str| {
+        Err(ConfigFault::new(
+            key,
+            format!("{what} is not built into this version; remove the key"),
+        ))
+    };
+    let auth = &file.auth;
+    match auth.mode.as_deref() {
+        None | Some("none" | "bearer") => {}
+        Some(mode @ ("jwt" | "proxy")) => {
+            return Err(ConfigFault::new(
+                "auth.mode",
+                format!("{mode:?} is not built into this version; use \"none\" or \"bearer\""),
+            ));
+        }
+        Some(mode) => {
+            return Err(ConfigFault::new(
+                "auth.mode",
+                format!("{mode:?} is not one of \"none\", \"bearer\""),
+            ));
+        }
+    }
+    let auth_keys = [
+        ("auth.grants", auth.grants.is_some()),
+        ("auth.issuer", auth.issuer.is_some()),
+        ("auth.audience", auth.audience.is_some()),
+        ("auth.jwks_url", auth.jwks_url.is_some()),
+        ("auth.jwks_file", auth.jwks_file.is_some()),
+        ("auth.scope_claim", auth.scope_claim.is_some()),
+        ("auth.group_claim", auth.group_claim.is_some()),
+        ("auth.clock_skew_seconds", auth.clock_skew_seconds.is_some()),
+        ("auth.user_header", auth.user_header.is_some()),
+        ("auth.group_header", auth.group_header.is_some()),
+    ];
+    if let Some((key, _)) = auth_keys.iter().find(|(_, set)| *set) {
+        return unbuilt(key, "login by JWT or by a proxy's headers");
+    }
+    if file
+        .server
+        .trusted_proxies
+        .as_ref()
+        .is_some_and(|list| !list.is_empty())
+    {
+        return unbuilt("server.trusted_proxies", "believing forwarded headers");
+    }
+    match file.runner.kind.as_deref() {
+        None | Some("in-process") => {}
+        Some(kind) => {
+            return Err(ConfigFault::new(
+                "runner.kind",
+                format!("{kind:?} is not built into this version; use \"in-process\""),
+            ));
+        }
+    }
+    match file.sandbox.mode.as_deref() {
+        None | Some("off") => {}
+        Some(mode) => {
+            return Err(ConfigFault::new(
+                "sandbox.mode",
+                format!(
+                    "{mode:?} is not built into this version; use \"off\" and run the server itself in a container or as its own user"
+                ),
+            ));
+        }
+    }
+    let sandbox = [
+        ("sandbox.read", file.sandbox.read.is_some()),
+        ("sandbox.write", file.sandbox.write.is_some()),
+        ("sandbox.tmp_bytes", file.sandbox.tmp_bytes.is_some()),
+        ("limits.tasks", file.limits.tasks.is_some()),
+        ("limits.memory_bytes", file.limits.memory_bytes.is_some()),
+    ];
+    if let Some((key, _)) = sandbox.iter().find(|(_, set)| *set) {
+        return unbuilt(key, "the command sandbox");
+    }
+    if file.limits.hold_seconds.is_some() {
+        return unbuilt("limits.hold_seconds", "approval holds");
+    }
+    if file
+        .audit
+        .path
+        .as_deref()
+        .is_some_and(|path| !path.is_empty())
+    {
+        return unbuilt("audit.path", "the audit log");
+    }
+    for (name, workspace) in &file.workspaces {
+        let key = |field: &str| format!("workspaces.{name}.{field}");
+        if workspace
+            .approvals
+            .as_deref()
+            .is_some_and(|mode| mode != "off")
+        {
+            return Err(ConfigFault::new(
+                key("approvals"),
+                "approval holds are not built into this version; use \"off\"",
+            ));
+        }
+        if workspace
+            .network
+            .as_deref()
+            .is_some_and(|policy| policy != "restricted")
+        {
+            return Err(ConfigFault::new(
+                key("network"),
+                "the managed proxy is not built into this version; use \"restricted\" or leave it out",
+            ));
+        }
+        let lists = [
+            ("allow_domains", workspace.allow_domains.is_some()),
+            ("allow_private", workspace.allow_private.is_some()),
+            ("debug", workspace.debug.is_some()),
+            ("read", workspace.read.is_some()),
+            ("write", workspace.write.is_some()),
+        ];
+        if let Some((field, _)) = lists.iter().find(|(_, set)| *set) {
+            return unbuilt(&key(field), "the command sandbox");
+        }
+    }
+    Ok(())
+}

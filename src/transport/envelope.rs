@@ -250,4 +250,45 @@ mod tests {
         );
         assert!(!fault(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#).expect("a response passes"));
     }
+
+    const PIECES: &[&str] = &[
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        "\"",
+        "\\",
+        "null",
+        "1",
+        "-1e999",
+        "\"\\ud800\"",
+        "\u{0}",
+        "\"jsonrpc\":\"2.0\"",
+        "\"id\":1",
+        "\"id\":{}",
+        "\"method\":\"tools/call\"",
+        "\"method\":\"initialize\"",
+        "\"params\":{",
+        "\"name\":\"read\"",
+        "\"arguments\":{",
+        "\"arguments\":[",
+        " ",
+        "\n",
+        "\u{feff}",
+        "é",
+    ];
+
+    proptest::proptest! {
+        #[test]
+        fn anything_passes_or_is_answered(picks in proptest::collection::vec(0..PIECES.len(), 0..40)) {
+            let body: String = picks.into_iter().map(|pick| PIECES[pick]).collect();
+            match fault(body.as_bytes()) {
+                // rmcp reads it next, and must find a message of some depth it can take.
+                Ok(_) => assert!(serde_json::from_str::<serde_json::Value>(&body).is_ok(), "{body}"),
+                Err(response) => assert_eq!(response.status(), StatusCode::BAD_REQUEST),
+            }
+        }
+    }
 }

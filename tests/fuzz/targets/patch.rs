@@ -13,7 +13,11 @@ impl Tree for Same {
     type Error = Infallible;
 
     fn load(&mut self, path: &str) -> Result<Entry, Infallible> {
-        Ok(if path.contains("new") { Entry::Absent } else { Entry::File(Arc::clone(&self.0)) })
+        Ok(if path.contains("new") {
+            Entry::Absent
+        } else {
+            Entry::File(Arc::clone(&self.0))
+        })
     }
 
     fn eol_crlf(&mut self, path: &str) -> Result<bool, Infallible> {
@@ -21,9 +25,12 @@ impl Tree for Same {
     }
 }
 
-fuzz_target!(|input: (&str, &[u8])| {
-    let (text, file) = input;
-    if let Ok(patch) = Patch::parse(text) {
+fuzz_target!(|input: &[u8]| {
+    // The patch, a NUL, the file.
+    let mut parts = input.splitn(2, |byte| *byte == 0);
+    let text = parts.next().and_then(|text| std::str::from_utf8(text).ok());
+    let file = parts.next().unwrap_or_default();
+    if let Some(Ok(patch)) = text.map(Patch::parse) {
         let _ = plan(&patch, &mut Same(Arc::from(file)));
     }
 });

@@ -183,6 +183,22 @@ fn malformed_and_oversized_bodies_are_answered_and_the_server_lives() {
         (&b"{"[..], "-32700"),
         (b"[]", "-32600"),
         (b"3", "-32600"),
+        (
+            br#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"a":1e999}}"#,
+            "-32700",
+        ),
+        (
+            br#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"a":"\ud800"}}"#,
+            "-32700",
+        ),
+        (
+            br#"{"jsonrpc":"1.0","id":1,"method":"tools/list"}"#,
+            "-32600",
+        ),
+        (
+            br#"{"jsonrpc":"2.0","id":1.5,"method":"tools/list"}"#,
+            "-32600",
+        ),
         (b"\xff\xfe", "-32700"),
     ] {
         let answer = http.post(body);
@@ -197,6 +213,23 @@ fn malformed_and_oversized_bodies_are_answered_and_the_server_lives() {
     );
     assert_status(&http.post(deep.as_bytes()), 400);
     assert_status(&http.post(&vec![b' '; 5 * 1024 * 1024]), 413);
+    // What rmcp refuses in plain text is JSON here, too.
+    let auth = format!("Authorization: Bearer {TOKEN}");
+    let list = br#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+    for (headers, status) in [
+        ([auth.as_str(), "Content-Type: text/plain"], 415),
+        (
+            [
+                auth.as_str(),
+                "Accept: text/html\r\nContent-Type: application/json",
+            ],
+            406,
+        ),
+    ] {
+        let answer = http.send("POST", "/mcp", &headers, list);
+        assert_status(&answer, status);
+        assert!(answer.contains(r#""message":"#), "{answer}");
+    }
     // Half a request that stalls takes no one's place.
     let mut stalled = http.connect();
     stalled

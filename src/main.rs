@@ -170,7 +170,7 @@ async fn serve_stdio(config: &Config) -> Result<()> {
     let stop = stop_on_signal()?;
     let app = App::build(config, vec!["stdio"]).await?;
     banner::stdio(config, &app.store_note);
-    let served = stdio::serve(app.handler.clone(), stop.cancelled()).await;
+    let served = stdio::serve(app.handler.clone(), config.body_bytes, stop.cancelled()).await;
     app.shut_down().await;
     served
 }

@@ -5,5 +5,6 @@ mod envelope;
 pub mod host;
 pub mod http;
 mod listener;
+mod message;
 mod meter;
 pub mod stdio;

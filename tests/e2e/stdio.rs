@@ -306,3 +306,45 @@ fn two_hundred_commands_leave_nothing_behind() {
     let (own, _) = bench.run_to_end(&["ls", "/proc/self/fd"]);
     assert_eq!(own.lines().collect::<Vec<_>>(), ["0", "1", "2", "3"]);
 }
+
+#[test]
+fn every_line_that_is_no_message_is_answered() {
+    let mut bench = bench();
+    let server = &mut bench.server;
+    let deep = "[".repeat(100_000);
+    let long = "x".repeat(5 * 1024 * 1024);
+    for (line, id, code) in [
+        ("{", Value::Null, -32700),
+        ("[]", Value::Null, -32600),
+        ("3", Value::Null, -32600),
+        (&deep, Value::Null, -32600),
+        (&long, Value::Null, -32600),
+        (
+            r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#,
+            Value::Null,
+            -32600,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#,
+            Value::Null,
+            -32600,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":7,"method":"ping","params":{"a":1e999}}"#,
+            json!(7),
+            -32700,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"read","arguments":[]}}"#,
+            json!("a"),
+            -32602,
+        ),
+    ] {
+        server.send_line(line);
+        let answer = server.receive().expect("an answer");
+        let start = &line[..line.len().min(60)];
+        assert_eq!(answer["id"], id, "{start}: {answer}");
+        assert_eq!(answer["error"]["code"], code, "{start}: {answer}");
+    }
+    assert!(server.request("ping", json!({}))["result"].is_object());
+}

@@ -50,9 +50,13 @@ impl Server {
     }
 
     pub(crate) fn send(&mut self, message: &Value) {
+        self.send_line(&message.to_string());
+    }
+
+    pub(crate) fn send_line(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("stdin is open");
         // A killed server is found out by the reader.
-        let _ = writeln!(stdin, "{message}").and_then(|()| stdin.flush());
+        let _ = writeln!(stdin, "{line}").and_then(|()| stdin.flush());
     }
 
     /// Sends a tool call without waiting for its answer.

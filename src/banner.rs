@@ -2,10 +2,12 @@
 
 use std::fmt::Write;
 
+use anyhow::{Context, Result};
 use codespace_router::Profile;
+use codespace_store::{OpenFault, Store};
 
 use crate::{
-    config::{Auth, Config, Listen},
+    config::{Auth, Config, Listen, StorePlace},
     facts,
 };
 
@@ -81,17 +83,35 @@ pub fn stdio(config: &Config, store: &str) {
 }
 
 /// What `check` prints: the effective contract of every workspace, on stdout.
-pub fn check(config: &Config) {
+///
+/// # Errors
+/// The store that the config names cannot be used.
+pub fn check(config: &Config) -> Result<()> {
+    let store = match &config.store {
+        StorePlace::Memory => "in memory".to_owned(),
+        StorePlace::Given(path) => {
+            Store::check(path).with_context(|| format!("store.path {}", path.display()))?;
+            path.display().to_string()
+        }
+        StorePlace::Derived(path) => match Store::check(path) {
+            Ok(()) => path.display().to_string(),
+            Err(fault @ OpenFault::InUse { .. }) => format!("in memory: {fault}"),
+            Err(fault) => return Err(fault.into()),
+        },
+    };
+    let listen = match &config.listen {
+        Listen::Tcp(address) => address.to_string(),
+        Listen::Unix(path) => format!("unix:{}", path.display()),
+    };
     println!(
-        "the configuration is valid\n{}{}  store      {:?}\n  listen     {:?}",
+        "the configuration is valid\n{}{}  store      {store}\n  listen     {listen}",
         workspaces(config),
         enforced(),
-        config.store,
-        config.listen
     );
     for workspace in facts::gather(config, vec!["streamable-http"]).workspaces {
         if let Ok(json) = serde_json::to_string_pretty(&workspace) {
             println!("{json}");
         }
     }
+    Ok(())
 }

@@ -108,8 +108,7 @@ fn run(command: Command) -> Result<()> {
     };
     let config = Config::load(&overrides)?;
     if matches!(command, Command::Check(_)) {
-        banner::check(&config);
-        return Ok(());
+        return banner::check(&config);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -45,6 +45,8 @@ fn faults_name_file_line_key_and_remedy() {
             "codespace.toml:2: sandbox.mode",
         ),
         ("[runner]\nkind = \"uds\"\n", "runner.kind"),
+        // `check` looks at the store, too: this file is no database.
+        ("[store]\npath = \"{}/codespace.toml\"\n", "store.path"),
         ("[limits]\nread_bytes = 0\n", "limits.read_bytes"),
         ("[audit]\npath = \"/tmp/audit\"\n", "audit.path"),
         (

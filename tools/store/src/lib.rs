@@ -105,6 +105,14 @@ impl Store {
         Self::start(open::file(path, options.durability)?, path, options.keep)
     }
 
+    /// Finds out what would stand in the way of [`Store::open`], and changes nothing.
+    ///
+    /// # Errors
+    /// What `open` would answer about a file that exists.
+    pub fn check(path: &Path) -> Result<(), OpenFault> {
+        open::check(path)
+    }
+
     /// A store that is gone with its last handle.
     ///
     /// # Errors

@@ -138,6 +138,18 @@ pub(crate) fn file(path: &Path, durability: Durability) -> Result<Opened, OpenFa
     })
 }
 
+/// What would stand in the way of opening the file. Nothing is created, migrated or kept.
+pub(crate) fn check(path: &Path) -> Result<(), OpenFault> {
+    if !path.exists() {
+        return Ok(());
+    }
+    let path = &real(path)?;
+    let _lock = lock(path)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags).map_err(|source| sqlite(path, source))?;
+    recognise(&conn, path).map(|_| ())
+}
+
 /// A store that is gone with the process.
 pub(crate) fn memory() -> Result<Opened, OpenFault> {
     let path = Path::new(":memory:");
@@ -156,28 +168,29 @@ fn prepare(
     let fault = |source| sqlite(path, source);
     conn.busy_timeout(BUSY).map_err(fault)?;
     // Before the first write: a file that is refused is left as it was.
-    let known = migrate::known();
-    let done = match migrate::inspect(&conn).map_err(fault)? {
-        Kind::Fresh => 0,
-        Kind::Store(found) if found > known => {
-            return Err(OpenFault::NewerSchema {
-                path: path.to_owned(),
-                found,
-                known,
-            });
-        }
-        Kind::Store(done) => done,
-        Kind::Foreign => {
-            return Err(OpenFault::Foreign {
-                path: path.to_owned(),
-            });
-        }
-    };
+    let done = recognise(&conn, path)?;
     settings(&conn, durability).map_err(fault)?;
     migrate::run(&mut conn, done).map_err(fault)?;
     // A missing table is better found now than by the first call.
     crate::ledger::probe(&conn).map_err(fault)?;
     Ok(conn)
+}
+
+/// The schema version of a file that may be opened.
+fn recognise(conn: &Connection, path: &Path) -> Result<i64, OpenFault> {
+    let known = migrate::known();
+    match migrate::inspect(conn).map_err(|source| sqlite(path, source))? {
+        Kind::Fresh => Ok(0),
+        Kind::Store(found) if found > known => Err(OpenFault::NewerSchema {
+            path: path.to_owned(),
+            found,
+            known,
+        }),
+        Kind::Store(done) => Ok(done),
+        Kind::Foreign => Err(OpenFault::Foreign {
+            path: path.to_owned(),
+        }),
+    }
 }
 
 fn settings(conn: &Connection, durability: Durability) -> rusqlite::Result<()> {

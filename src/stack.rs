@@ -6,9 +6,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use axum::{
+    Router,
+    middleware::{from_fn, from_fn_with_state},
+};
 use codespace_layers::{
-    AuthorizeLayer, CallerLimitLayer, CatchPanicLayer, DeadlineLayer, DecodeLayer, DetachLayer,
-    LeaseLayer, MeterLayer, ReplayLayer, SettleLayer, ToolLabels, TraceLayer, ValidateLayer,
+    AuthenticateLayer, Authenticator, AuthorizeLayer, CallerLimitLayer, CatchPanicLayer,
+    DeadlineLayer, DecodeLayer, DetachLayer, LeaseLayer, MeterLayer, ReplayLayer, SettleLayer,
+    ToolLabels, TraceLayer, ValidateLayer,
 };
 use codespace_router::{
     BoxTool, Keyed, LeaseOwner, Leases, Ledger, RawCall, Registration, Resolve, ToolError,
@@ -17,6 +22,16 @@ use codespace_router::{
 use codespace_tools::{Tool, ToolService};
 use tokio_util::task::TaskTracker;
 use tower::{ServiceBuilder, util::BoxCloneSyncService};
+
+use crate::{
+    config::Public,
+    transport::{
+        ending::{self, Ending},
+        envelope, host,
+        http::Mcp,
+        meter,
+    },
+};
 
 /// Calls of one caller at once: a runaway client must not take every place.
 const CALLS_PER_CALLER: usize = 512;
@@ -27,6 +42,35 @@ const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The whole stack as one service.
 pub type CallService = BoxCloneSyncService<RawCall, ToolReply, ToolError>;
+
+/// What the steps of [`edge`] need.
+pub struct Edge {
+    /// Whether the server is closing, and which requests are under way.
+    pub ending: Ending,
+    /// The names the server goes by.
+    pub public: Arc<Public>,
+    /// Who may call.
+    pub authenticator: Authenticator,
+    /// What is served behind it.
+    pub mcp: Mcp,
+}
+
+/// What every HTTP request passes before it can become a call.
+pub fn edge(routes: Router, steps: Edge) -> Router {
+    routes.layer(
+        ServiceBuilder::new()
+            // Outermost: refusals are counted too.
+            .layer(from_fn(meter::count))
+            // A closing server lets requests finish, and tells clients to go elsewhere.
+            .layer(from_fn_with_state(steps.ending, ending::track))
+            // Host and Origin, before anything is believed of a request: is it meant for us?
+            .layer(from_fn_with_state(steps.public, host::check))
+            // A request becomes one with a `Caller`, or 401: before a body is held for anyone.
+            .layer(AuthenticateLayer::new(steps.authenticator))
+            // Body limit and shape, innermost: rmcp then sees well-formed messages only.
+            .layer(from_fn_with_state(steps.mcp, envelope::check)),
+    )
+}
 
 /// What every call passes.
 pub fn calls(router: ToolRouter) -> CallService {

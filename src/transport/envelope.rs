@@ -26,7 +26,7 @@ const STALL: Duration = Duration::from_secs(30);
 const SESSIONS: usize = 1_000;
 
 /// Checks the body of a POST; other methods pass.
-pub(super) async fn check(State(mcp): State<Mcp>, request: Request, next: Next) -> Response {
+pub async fn check(State(mcp): State<Mcp>, request: Request, next: Next) -> Response {
     if request.method() != Method::POST {
         return other_method(&mcp, request, next).await;
     }

@@ -5,23 +5,21 @@ use std::{sync::Arc, time::Duration};
 use anyhow::{Context, Result};
 use axum::{
     Router,
-    extract::{Request, State},
-    http::{HeaderValue, StatusCode, Version, header},
-    middleware::{Next, from_fn, from_fn_with_state},
+    http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use codespace_layers::{AuthenticateLayer, Authenticator};
+use codespace_layers::Authenticator;
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
 };
 use serde_json::json;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tower::ServiceBuilder;
+use tokio_util::sync::CancellationToken;
 
-use super::{envelope, host, listener::Listener, meter};
+use super::{ending::Ending, listener::Listener};
 use crate::{
-    config::{Auth, Config, Public},
+    config::{Auth, Config},
     handler::Handler,
+    stack::{self, Edge},
 };
 
 /// An idle session of a client that never says good-bye.
@@ -34,7 +32,7 @@ const ANSWERS: Duration = Duration::from_secs(2);
 
 /// What the steps before rmcp need to know of it.
 #[derive(Clone)]
-pub(super) struct Mcp {
+pub struct Mcp {
     pub(super) body_bytes: usize,
     sessions: Option<Arc<LocalSessionManager>>,
 }
@@ -58,36 +56,14 @@ pub(super) fn refusal(status: StatusCode, code: &str, message: &str) -> Response
     (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// What the end of serving is coordinated by.
-#[derive(Clone, Default)]
-struct Ending {
-    /// Cancelled by the signal to stop.
-    closing: CancellationToken,
-    /// Has a token for each request that has no response yet.
-    requests: TaskTracker,
-}
-
-/// Counts requests without a response. While the server is closing, tells HTTP/1 clients not
-/// to send more on this connection; HTTP/2 has a frame for that.
-async fn track(State(ending): State<Ending>, request: Request, next: Next) -> Response {
-    let _token = ending.requests.token();
-    let http1 = request.version() < Version::HTTP_2;
-    let mut response = next.run(request).await;
-    if http1 && ending.closing.is_cancelled() {
-        let close = HeaderValue::from_static("close");
-        response.headers_mut().insert(header::CONNECTION, close);
-    }
-    response
-}
-
-/// The HTTP edge, outermost first, around MCP.
-fn edge(config: &Config, handler: Handler, cancel: CancellationToken, ending: Ending) -> Router {
+/// MCP's routes behind the HTTP edge.
+fn routes(config: &Config, handler: Handler, cancel: CancellationToken, ending: Ending) -> Router {
     let manager = Arc::new(session_manager());
     let mcp = Mcp {
         body_bytes: config.body_bytes,
         sessions: config.sessions.then(|| Arc::clone(&manager)),
     };
-    // Host and Origin are checked below for every route, so rmcp's own lists stay off.
+    // Host and Origin are checked at the edge for every route, so rmcp's own lists stay off.
     let rmcp_config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(config.sessions)
         .with_json_response(true)
@@ -95,10 +71,6 @@ fn edge(config: &Config, handler: Handler, cancel: CancellationToken, ending: En
         .with_cancellation_token(cancel)
         .disable_allowed_hosts();
     let service = StreamableHttpService::new(move || Ok(handler.clone()), manager, rmcp_config);
-    let authenticator = match &config.auth {
-        Auth::None => Authenticator::None,
-        Auth::Bearer(tokens) => Authenticator::bearer(tokens.clone()),
-    };
     let routes = Router::new()
         .route_service("/mcp", service.clone())
         .route_service("/mcp/", service);
@@ -106,27 +78,24 @@ fn edge(config: &Config, handler: Handler, cancel: CancellationToken, ending: En
         "" => routes,
         prefix => routes.clone().nest(prefix, routes),
     };
-    let public: Arc<Public> = Arc::new(config.public.clone());
-    routes
-        .fallback(|| async {
-            refusal(
-                StatusCode::NOT_FOUND,
-                "NOT_FOUND",
-                "nothing is served here; MCP is at /mcp",
-            )
-        })
-        .layer(
-            ServiceBuilder::new()
-                // Outermost: refusals are counted too.
-                .layer(from_fn(meter::count))
-                .layer(from_fn_with_state(ending, track))
-                // Before anything is believed of a request: is it meant for us?
-                .layer(from_fn_with_state(public, host::check))
-                // Before a body is held for anyone.
-                .layer(AuthenticateLayer::new(authenticator))
-                // Innermost: rmcp then sees well-formed messages only.
-                .layer(from_fn_with_state(mcp, envelope::check)),
+    let routes = routes.fallback(|| async {
+        refusal(
+            StatusCode::NOT_FOUND,
+            "NOT_FOUND",
+            "nothing is served here; MCP is at /mcp",
         )
+    });
+    let authenticator = match &config.auth {
+        Auth::None => Authenticator::None,
+        Auth::Bearer(tokens) => Authenticator::bearer(tokens.clone()),
+    };
+    let steps = Edge {
+        ending,
+        public: Arc::new(config.public.clone()),
+        authenticator,
+        mcp,
+    };
+    stack::edge(routes, steps)
 }
 
 fn session_manager() -> LocalSessionManager {
@@ -157,7 +126,7 @@ impl Server {
         })?;
         let cancel = CancellationToken::new();
         let ending = Ending::default();
-        let router = edge(config, handler, cancel.clone(), ending.clone());
+        let router = routes(config, handler, cancel.clone(), ending.clone());
         Ok(Self {
             listener,
             router,

@@ -9,7 +9,7 @@ use axum::{
 use tokio::time::Instant;
 
 /// Counts one request, a refused one too.
-pub(super) async fn count(request: Request, next: Next) -> Response {
+pub async fn count(request: Request, next: Next) -> Response {
     let route = route(request.uri().path());
     let method = method(request.method());
     let begun = Instant::now();

@@ -1,10 +1,11 @@
 //! How clients reach the stack: stdio, Streamable HTTP, and the operator's own listener.
 
 pub mod admin;
-mod envelope;
+pub mod ending;
+pub mod envelope;
 pub mod host;
 pub mod http;
 mod listener;
 mod message;
-mod meter;
+pub mod meter;
 pub mod stdio;

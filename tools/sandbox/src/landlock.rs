@@ -5,14 +5,17 @@
 //! every command gets is the same tree of inodes. What the kernel is too old for is left
 //! out; [`abi`] tells how much that is.
 
-use std::path::{Path, PathBuf};
+use std::{
+    os::fd::{AsRawFd, OwnedFd},
+    path::{Path, PathBuf},
+};
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
     Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope,
 };
 
-use crate::fault::Fault;
+use crate::fault::{Fault, Step};
 
 // The newest version whose rights are all understood here.
 const KNOWN: ABI = ABI::V6;
@@ -58,7 +61,8 @@ impl Grant {
 }
 
 /// Makes the rules. `network`: TCP is left to the network namespace.
-pub(crate) fn rules(grants: &[(PathBuf, Grant)], network: bool) -> Result<RulesetCreated, Fault> {
+/// As a descriptor.
+pub(crate) fn rules(grants: &[(PathBuf, Grant)], network: bool) -> Result<OwnedFd, Fault> {
     let fault =
         |error: &dyn std::fmt::Display| Fault::plain(format!("making Landlock rules: {error}"));
     let mut rules = Ruleset::default()
@@ -75,7 +79,7 @@ pub(crate) fn rules(grants: &[(PathBuf, Grant)], network: bool) -> Result<Rulese
     for (path, grant) in grants {
         rules = add(rules, path, *grant)?;
     }
-    Ok(rules)
+    Option::<OwnedFd>::from(rules).ok_or_else(|| Fault::plain("the kernel has no Landlock"))
 }
 
 fn add(rules: RulesetCreated, path: &Path, grant: Grant) -> Result<RulesetCreated, Fault> {
@@ -93,10 +97,14 @@ fn add(rules: RulesetCreated, path: &Path, grant: Grant) -> Result<RulesetCreate
         .map_err(|error| fault(&error))
 }
 
-/// Puts the rules in force for this process and what it starts, for good.
-pub(crate) fn enforce(rules: RulesetCreated) -> Result<(), Fault> {
-    rules
-        .restrict_self()
-        .map(drop)
-        .map_err(|error| Fault::plain(format!("enforcing Landlock rules: {error}")))
+/// Puts the rules in force for this process and what it starts, for good. Needs
+/// no_new_privs.
+#[allow(unsafe_code)]
+pub(crate) fn enforce(rules: &OwnedFd) -> Result<(), Fault> {
+    // SAFETY: a descriptor and no flags; no pointer.
+    let result = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0) };
+    if result != 0 {
+        return Err(std::io::Error::last_os_error()).step("enforcing Landlock rules");
+    }
+    Ok(())
 }

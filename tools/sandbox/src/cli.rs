@@ -25,7 +25,7 @@ use crate::{
     plan::Plan,
     probe,
     report::Report,
-    sys,
+    sys::{self, Side},
 };
 
 // As env(1) and others do for their own failures.
@@ -85,6 +85,25 @@ fn run(plan: &OsStr, command: &[OsString]) -> Result<ExitCode, Fault> {
     // A stranger's descriptors are none of the command's business.
     sys::close_from(3);
     let cgroup = Cgroup::create(&plan.limits);
+    // A member cannot remove its group, so one of two processes stays outside.
+    match sys::clone3(0).step("starting a process")? {
+        Side::Child => sys::exit_now(i32::from(
+            run_inside(plan, &cgroup, command).unwrap_or_else(|fault| {
+                eprintln!("codespace sandbox: {fault}");
+                SETUP_FAILED
+            }),
+        )),
+        Side::Parent { pid, .. } => {
+            let status = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED).step("waiting")?;
+            let code = status.and_then(|status| status.exit_status());
+            Ok(ExitCode::from(code.map_or(SETUP_FAILED, |code| code as u8)))
+        }
+    }
+}
+
+fn run_inside(plan: Plan, cgroup: &Cgroup, command: &[OsString]) -> Result<u8, Fault> {
+    sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
+        .step("tying the run to its parent")?;
     let limited = cgroup.join(std::process::id()).is_ok() && cgroup.limits_memory();
     let mut prepared = Prepared::new(plan, limited)?;
     while !prepared.scan.is_done() {
@@ -107,17 +126,17 @@ fn run(plan: &OsStr, command: &[OsString]) -> Result<ExitCode, Fault> {
     let running = prepared.start(job)?;
     let mut reports = File::from(status);
     let mut record = [0; Report::BYTES];
-    let mut code = ExitCode::from(SETUP_FAILED);
+    let mut code = SETUP_FAILED;
     while reports.read_exact(&mut record).is_ok() {
         match Report::parse(&record) {
             Some(Report::Started) => {}
-            Some(Report::Ended(status)) => code = ExitCode::from(shell_code(status)),
+            Some(Report::Ended(status)) => code = shell_code(status),
             Some(Report::ExecFailed(errno)) => {
                 eprintln!(
                     "codespace sandbox: {}",
                     std::io::Error::from_raw_os_error(errno)
                 );
-                code = ExitCode::from(if errno == libc::ENOENT { 127 } else { 126 });
+                code = if errno == libc::ENOENT { 127 } else { 126 };
             }
             Some(Report::SetupFailed(errno)) => {
                 let mut step = String::new();

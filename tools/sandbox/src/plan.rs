@@ -18,7 +18,7 @@ pub(crate) const SYSTEM: [&str; 11] = [
 ];
 
 /// Never readable, even where uid 0 owns them.
-pub(crate) const HIDDEN: [&str; 9] = [
+const HIDDEN: [&str; 8] = [
     "/etc/shadow",
     "/etc/shadow-",
     "/etc/gshadow",
@@ -27,7 +27,6 @@ pub(crate) const HIDDEN: [&str; 9] = [
     "/etc/sudoers.d",
     "/etc/ssl/private",
     "/etc/security/opasswd",
-    "/etc/ssh",
 ];
 
 /// Where HOME is, in a new root.
@@ -224,6 +223,20 @@ impl Plan {
             )
             .chain(self.hidden.iter().map(|path| ("hidden", path.as_path())))
             .chain(self.scratch.iter().map(|path| ("scratch", path.as_path())))
+    }
+
+    /// What must not be readable, the system's secrets included. Before the root changes.
+    pub(crate) fn hidden_paths(&self) -> Vec<PathBuf> {
+        let keys = fs::read_dir("/etc/ssh").into_iter().flatten().flatten();
+        HIDDEN
+            .iter()
+            .map(PathBuf::from)
+            .chain(
+                keys.map(|entry| entry.path())
+                    .filter(|path| path.as_os_str().as_encoded_bytes().ends_with(b"_key")),
+            )
+            .chain(self.hidden.iter().cloned())
+            .collect()
     }
 
     /// HOME and, where it is not /tmp, TMPDIR.

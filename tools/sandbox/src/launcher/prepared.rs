@@ -17,7 +17,7 @@ use crate::{
     landlock::{self, Grant},
     mounts::{self, identity as folder_identity},
     network,
-    plan::{HIDDEN, HOME, Isolation, Plan, SYSTEM},
+    plan::{HOME, Isolation, Plan, SYSTEM},
     protect::{self, Scan, Watch},
     seccomp::{Filter, Mode},
     sys::{self, Side},
@@ -209,11 +209,7 @@ fn grants(plan: &Plan) -> Vec<(PathBuf, Grant)> {
         }
         return grants;
     }
-    let hidden: Vec<PathBuf> = HIDDEN
-        .iter()
-        .map(PathBuf::from)
-        .chain(plan.hidden.iter().cloned())
-        .collect();
+    let hidden = plan.hidden_paths();
     let system = SYSTEM
         .iter()
         .map(PathBuf::from)

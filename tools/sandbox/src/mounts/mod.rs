@@ -38,7 +38,7 @@ use sources::{Item, What};
 
 use crate::{
     fault::{Fault, Step},
-    plan::{HIDDEN, HOME, Plan},
+    plan::{HOME, Plan},
     sys,
 };
 
@@ -73,6 +73,7 @@ pub(crate) fn build(plan: &Plan) -> Result<(), Fault> {
         Some(folder) => Some(scratch_folder(folder)?),
         None => None,
     };
+    let hidden = plan.hidden_paths();
     leave_old_root()?;
 
     folder("/proc", 0o755)?;
@@ -88,14 +89,8 @@ pub(crate) fn build(plan: &Plan) -> Result<(), Fault> {
     } else {
         hide_system_parts()?;
     }
-    let hidden = HIDDEN.iter().map(Path::new);
-    for path in hidden.chain(plan.hidden.iter().map(PathBuf::as_path)) {
+    for path in &hidden {
         hide(path)?;
-    }
-    for entry in fs::read_dir("/etc/ssh").into_iter().flatten().flatten() {
-        if entry.file_name().as_encoded_bytes().ends_with(b"_key") {
-            hide(&entry.path())?;
-        }
     }
     unmount(format!("{WORKSHOP}/scratch"), UnmountFlags::DETACH).step("leaving the workshop")?;
     fs::remove_dir_all(WORKSHOP).step("removing the workshop")?;

@@ -9,6 +9,8 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
+    thread::sleep,
+    time::Duration,
 };
 
 use crate::{fault::Fault, limits::Limits};
@@ -140,7 +142,29 @@ impl Cgroup {
 impl Drop for Cgroup {
     fn drop(&mut self) {
         for place in self.places() {
-            let _ = fs::remove_dir(&place.folder);
+            // Members that were killed leave a moment later.
+            for _ in 0..100 {
+                match fs::remove_dir(&place.folder) {
+                    Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                        sleep(Duration::from_millis(2));
+                    }
+                    _ => break,
+                }
+            }
+        }
+    }
+}
+
+/// Removes what servers that were killed have left. A group with a member stays.
+fn sweep(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| {
+            let (owner, _) = name.strip_prefix("codespace-")?.split_once('-')?;
+            owner.parse::<u32>().ok()
+        });
+        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = fs::remove_dir(entry.path());
         }
     }
 }
@@ -160,6 +184,7 @@ fn make(controller: &str, name: &str, settings: &[(&str, &str, u64)]) -> Option<
             folder: parent.join(name),
             unified,
         };
+        sweep(&parent);
         let fresh = fs::create_dir(&place.folder);
         if fresh
             .as_ref()

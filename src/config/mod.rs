@@ -43,6 +43,10 @@ pub struct Config {
     pub keep: Duration,
     /// What a client can grow.
     pub limits: Limits,
+    /// How commands are kept in their workspace.
+    pub sandbox: SandboxConfig,
+    /// Files no command may see: the config, tokens, the store.
+    pub secrets: Vec<PathBuf>,
     /// The workspaces, in byte order of their ids.
     pub workspaces: Vec<WorkspaceConfig>,
 }
@@ -106,6 +110,39 @@ pub struct Limits {
     pub handle_time: Duration,
 }
 
+/// How commands are kept in their workspace.
+#[derive(Clone, Debug)]
+pub struct SandboxConfig {
+    /// What happens where the sandbox cannot be had.
+    pub mode: SandboxMode,
+    /// How much HOME, /tmp and /dev/shm of a workspace hold, in bytes.
+    pub tmp_bytes: u64,
+    /// Processes and threads of a command at once; 0 for no limit.
+    pub tasks: u32,
+    /// Memory of a command, in bytes; 0 for no limit.
+    pub memory_bytes: u64,
+}
+
+/// What happens where the sandbox cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SandboxMode {
+    /// Commands are refused.
+    Required,
+    /// Commands run with what there is.
+    Preferred,
+    /// There is none: commands run with the user's own rights and network.
+    Off,
+}
+
+/// What commands may reach through the managed proxy; `None` of it when restricted.
+#[derive(Clone, Debug)]
+pub struct NetworkConfig {
+    /// Hosts, as `allow_domains` names them.
+    pub allow: Vec<String>,
+    /// Hosts that may have private addresses, as `allow_private` names them.
+    pub private: Vec<String>,
+}
+
 /// A registered folder.
 #[derive(Clone, Debug)]
 pub struct WorkspaceConfig {
@@ -121,6 +158,14 @@ pub struct WorkspaceConfig {
     pub env: BTreeMap<String, String>,
     /// How long a command may run.
     pub process_time: Duration,
+    /// What its commands may read besides the system and the root.
+    pub read: Vec<PathBuf>,
+    /// What its commands may write besides the root.
+    pub write: Vec<PathBuf>,
+    /// What its commands may reach; `None` for nothing.
+    pub network: Option<NetworkConfig>,
+    /// ptrace within a command's own tree.
+    pub debug: bool,
 }
 
 /// What the command line adds to the file.

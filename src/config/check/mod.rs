@@ -3,13 +3,15 @@
 mod auth;
 mod edge;
 mod places;
+mod sandbox;
 mod unbuilt;
 mod workspaces;
 
 use std::time::Duration;
 
 use super::{
-    Auth, Config, ConfigFault, Limits, Listen, Overrides, Public, StorePlace, WorkspaceConfig,
+    Auth, Config, ConfigFault, Limits, Listen, NetworkConfig, Overrides, Public, SandboxConfig,
+    SandboxMode, StorePlace, WorkspaceConfig,
     file::{self, File, Source},
     state_folder,
 };
@@ -24,7 +26,8 @@ fn check_all(file: File, source: &Source, overrides: &Overrides) -> Checked<Conf
     unbuilt::refuse_unbuilt(&file)?;
     let limits = limits(&file.limits)?;
     let process_time = seconds("limits.process_seconds", file.limits.process_seconds, 600)?;
-    let workspaces = workspaces::workspaces(&file, overrides, process_time)?;
+    let sandbox = sandbox::sandbox(&file)?;
+    let workspaces = workspaces::workspaces(&file, overrides, process_time, sandbox.mode)?;
     let listen = edge::listen(
         overrides
             .listen
@@ -56,7 +59,7 @@ fn check_all(file: File, source: &Source, overrides: &Overrides) -> Checked<Conf
     if keep_days == 0 {
         return Err(ConfigFault::new("store.keep_days", "must be at least 1"));
     }
-    let config = Config {
+    let mut config = Config {
         listen,
         public,
         sessions: file.server.sessions.unwrap_or(false),
@@ -67,9 +70,11 @@ fn check_all(file: File, source: &Source, overrides: &Overrides) -> Checked<Conf
         full_durability,
         keep: Duration::from_secs(keep_days.saturating_mul(86_400)),
         limits,
+        sandbox,
+        secrets: Vec::new(),
         workspaces,
     };
-    places::refuse_roots_with_secrets(&config, source, &token_files)?;
+    config.secrets = places::secrets(&config, source, &token_files)?;
     Ok(config)
 }
 

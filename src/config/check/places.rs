@@ -32,12 +32,13 @@ pub(super) fn store(path: Option<&str>, workspaces: &[WorkspaceConfig]) -> Store
     }
 }
 
-/// A command could otherwise rewrite what rules it.
-pub(super) fn refuse_roots_with_secrets(
+/// What rules the server, which no command may see. A folder that commands can write and
+/// that contains any of it is refused.
+pub(super) fn secrets(
     config: &Config,
     source: &Source,
     token_files: &[PathBuf],
-) -> Checked<()> {
+) -> Checked<Vec<PathBuf>> {
     let mut kept: Vec<(&str, PathBuf)> = token_files
         .iter()
         .map(|path| ("a token file", path.clone()))
@@ -49,23 +50,28 @@ pub(super) fn refuse_roots_with_secrets(
     if let Listen::Unix(path) = &config.listen {
         kept.push(("the listening socket", path.clone()));
     }
+    let mut secrets = Vec::new();
     for (what, path) in kept {
         let path = resolved(&path);
-        if let Some(workspace) = config
-            .workspaces
-            .iter()
-            .find(|workspace| path.starts_with(&workspace.root))
-        {
-            return Err(ConfigFault::new(
-                format!("workspaces.{}.root", workspace.id),
-                format!(
-                    "contains {what} ({}), which a command could change; move one of them",
-                    path.display()
-                ),
-            ));
+        for workspace in &config.workspaces {
+            let own = [("root", &workspace.root)];
+            let more = workspace.write.iter().map(|folder| ("write", folder));
+            for (field, folder) in own.into_iter().chain(more) {
+                if path.starts_with(resolved(folder)) {
+                    return Err(ConfigFault::new(
+                        format!("workspaces.{}.{field}", workspace.id),
+                        format!(
+                            "{} contains {what} ({}), which a command could change; move one of them",
+                            folder.display(),
+                            path.display()
+                        ),
+                    ));
+                }
+            }
         }
+        secrets.push(path);
     }
-    Ok(())
+    Ok(secrets)
 }
 
 /// The real place of a path whose last parts may not exist yet.

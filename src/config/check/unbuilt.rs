@@ -58,27 +58,6 @@ pub(super) fn refuse_unbuilt(file: &File) -> Checked<()> {
             ));
         }
     }
-    match file.sandbox.mode.as_deref() {
-        None | Some("off") => {}
-        Some(mode) => {
-            return Err(ConfigFault::new(
-                "sandbox.mode",
-                format!(
-                    "{mode:?} is not built into this version; use \"off\" and run the server itself in a container or as its own user"
-                ),
-            ));
-        }
-    }
-    let sandbox = [
-        ("sandbox.read", file.sandbox.read.is_some()),
-        ("sandbox.write", file.sandbox.write.is_some()),
-        ("sandbox.tmp_bytes", file.sandbox.tmp_bytes.is_some()),
-        ("limits.tasks", file.limits.tasks.is_some()),
-        ("limits.memory_bytes", file.limits.memory_bytes.is_some()),
-    ];
-    if let Some((key, _)) = sandbox.iter().find(|(_, set)| *set) {
-        return unbuilt(key, "the command sandbox");
-    }
     if file.limits.hold_seconds.is_some() {
         return unbuilt("limits.hold_seconds", "approval holds");
     }
@@ -101,26 +80,6 @@ pub(super) fn refuse_unbuilt(file: &File) -> Checked<()> {
                 key("approvals"),
                 "approval holds are not built into this version; use \"off\"",
             ));
-        }
-        if workspace
-            .network
-            .as_deref()
-            .is_some_and(|policy| policy != "restricted")
-        {
-            return Err(ConfigFault::new(
-                key("network"),
-                "the managed proxy is not built into this version; use \"restricted\" or leave it out",
-            ));
-        }
-        let lists = [
-            ("allow_domains", workspace.allow_domains.is_some()),
-            ("allow_private", workspace.allow_private.is_some()),
-            ("debug", workspace.debug.is_some()),
-            ("read", workspace.read.is_some()),
-            ("write", workspace.write.is_some()),
-        ];
-        if let Some((field, _)) = lists.iter().find(|(_, set)| *set) {
-            return unbuilt(&key(field), "the command sandbox");
         }
     }
     Ok(())

@@ -8,13 +8,23 @@ use std::{
 use codespace_patch::normalize;
 use codespace_router::{Profile, WorkspaceId};
 
-use super::{Checked, ConfigFault, Overrides, WorkspaceConfig, file::File, one_of, seconds};
+use super::{
+    Checked, ConfigFault, Overrides, SandboxMode, WorkspaceConfig, file::File, one_of, seconds,
+};
 
 pub(super) fn workspaces(
     file: &File,
     overrides: &Overrides,
     process_time: Duration,
+    sandbox: SandboxMode,
 ) -> Checked<Vec<WorkspaceConfig>> {
+    let paths = |kind: &str, own: Option<&[String]>, own_key: &str| {
+        let all = match kind {
+            "read" => &file.sandbox.read,
+            _ => &file.sandbox.write,
+        };
+        super::sandbox::paths(&format!("sandbox.{kind}"), all.as_deref(), own_key, own)
+    };
     let mut workspaces = Vec::new();
     for (name, entry) in &file.workspaces {
         let key = |field: &str| format!("workspaces.{name}.{field}");
@@ -56,6 +66,10 @@ pub(super) fn workspaces(
                 entry.process_seconds,
                 process_time.as_secs(),
             )?,
+            read: paths("read", entry.read.as_deref(), &key("read"))?,
+            write: paths("write", entry.write.as_deref(), &key("write"))?,
+            network: super::sandbox::network(&key, entry, sandbox)?,
+            debug: entry.debug.unwrap_or(false),
         });
     }
     for argument in &overrides.workspaces {
@@ -76,6 +90,10 @@ pub(super) fn workspaces(
             protect: [].into(),
             env: std::collections::BTreeMap::new(),
             process_time,
+            read: paths("read", None, "")?,
+            write: paths("write", None, "")?,
+            network: None,
+            debug: false,
         };
         if workspaces.iter().any(|known| known.id == workspace.id) {
             return Err(ConfigFault::new(

@@ -7,10 +7,10 @@
 //! the server's children (not all of /proc) finds it.
 //!
 //! Whose is such a child? Its session is the command's, unless it made its own. Then it
-//! is the command's if it holds the command's pipes, or if no other command that is
+//! is the command's if it holds the command's pipes or terminal, or if no other command that is
 //! older than it still runs. Else it is left alone until that other command ends: a
 //! process is never ended for the wrong command, and at the latest ended with the last
-//! one it could belong to. Not covered: a daemon of its own session, without the pipes,
+//! one it could belong to. Not covered: a daemon of its own session, without the streams,
 //! while an older command of another workspace runs; and the death of the server by
 //! SIGKILL. The sandbox's PID namespace makes both certain.
 //!
@@ -18,6 +18,7 @@
 
 use std::{
     collections::HashMap,
+    ffi::OsString,
     fs,
     os::fd::{AsFd, OwnedFd},
     path::Path,
@@ -37,7 +38,7 @@ static LEADERS: Mutex<Option<HashMap<i32, Known>>> = Mutex::new(None);
 static SPAWNING: RwLock<()> = RwLock::new(());
 
 struct Known {
-    pipes: [u64; 2],
+    streams: Vec<OsString>,
     ending: bool,
 }
 
@@ -69,10 +70,10 @@ pub(super) struct Status {
 }
 
 impl Leader {
-    /// Runs `spawn` and registers what it started. `pipes` are the inode numbers of its
-    /// stdin and output.
+    /// Runs `spawn` and registers what it started. `streams` are its pipes or its
+    /// terminal, as the links in /proc/PID/fd name them.
     pub(super) fn start(
-        pipes: [u64; 2],
+        streams: Vec<OsString>,
         spawn: impl FnOnce() -> std::io::Result<Pid>,
     ) -> std::io::Result<Self> {
         let _guard = SPAWNING.read().unwrap_or_else(PoisonError::into_inner);
@@ -90,7 +91,7 @@ impl Leader {
             leaders.insert(
                 pid.as_raw_pid(),
                 Known {
-                    pipes,
+                    streams,
                     ending: false,
                 },
             )
@@ -239,7 +240,7 @@ fn is_of(me: i32, orphan: &Stat, leaders: &HashMap<i32, Known>) -> bool {
     }
     leaders
         .get(&me)
-        .is_some_and(|known| orphan.holds(&known.pipes))
+        .is_some_and(|known| orphan.holds(&known.streams))
 }
 
 /// What `/proc/PID/stat` says (proc_pid_stat(5)).
@@ -288,13 +289,10 @@ impl Stat {
         }
     }
 
-    fn holds(&self, pipes: &[u64; 2]) -> bool {
+    fn holds(&self, streams: &[OsString]) -> bool {
         (0..3).any(|fd| {
-            fs::read_link(format!("/proc/{}/fd/{fd}", self.pid)).is_ok_and(|target| {
-                pipes
-                    .iter()
-                    .any(|inode| target.as_os_str() == format!("pipe:[{inode}]").as_str())
-            })
+            fs::read_link(format!("/proc/{}/fd/{fd}", self.pid))
+                .is_ok_and(|target| streams.iter().any(|stream| target.as_os_str() == stream))
         })
     }
 }

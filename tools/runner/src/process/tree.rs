@@ -32,9 +32,9 @@ use rustix::process::{
 
 // Subreaping is a property of the whole OS process, so what is known of leaders is too.
 static LEADERS: Mutex<Option<HashMap<i32, Known>>> = Mutex::new(None);
-// Held for reading from before a spawn until its leader is registered, for writing
-// while children are listed and reaped: no command is ever taken for a stranger, and
-// no id is used again between look and reap.
+// Held for reading from before a spawn until its leader is registered and while a leader
+// is reaped, for writing while children are listed and reaped: no command is ever taken
+// for a stranger, and no id is used again between look and reap.
 static SPAWNING: RwLock<()> = RwLock::new(());
 
 struct Known {
@@ -159,6 +159,8 @@ impl Leader {
         if self.reaped {
             return None;
         }
+        // The kernel's list of children skips some when one goes while it is read.
+        let _guard = SPAWNING.read().unwrap_or_else(PoisonError::into_inner);
         let status = waitid(
             WaitId::PidFd(self.pidfd.as_fd()),
             WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
@@ -197,28 +199,25 @@ pub(super) fn reap_orphans() {
 fn scan() -> Vec<Stat> {
     let _guard = SPAWNING.write().unwrap_or_else(PoisonError::into_inner);
     let server = getpid().as_raw_pid();
-    let mut strangers = children(server);
-    with_leaders(|leaders| strangers.retain(|pid| !leaders.contains_key(pid)));
-    if strangers.is_empty() {
-        return Vec::new();
-    }
-    let Some(own) = Stat::read(server) else {
-        return Vec::new();
-    };
-    let mut alive: Vec<_> = strangers.into_iter().filter_map(Stat::read).collect();
-    alive.retain(|stat| stat.parent == server && stat.session != own.session);
-    alive.retain(|stat| {
-        if stat.zombie
-            && let Some(pid) = Pid::from_raw(stat.pid)
-        {
-            let _ = waitid(
-                WaitId::Pid(pid),
-                WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
-            );
+    loop {
+        let mut strangers = children(server);
+        with_leaders(|leaders| strangers.retain(|pid| !leaders.contains_key(pid)));
+        if strangers.is_empty() {
+            return Vec::new();
         }
-        !stat.zombie
-    });
-    alive
+        let Some(own) = Stat::read(server) else {
+            return Vec::new();
+        };
+        let mut found: Vec<_> = strangers.into_iter().filter_map(Stat::read).collect();
+        found.retain(|stat| stat.parent == server && stat.session != own.session);
+        let (ended, alive): (Vec<_>, Vec<_>) = found.into_iter().partition(|stat| stat.zombie);
+        let reaped = ended.iter().filter(|stat| stat.reap()).count();
+        // One that ended after the children were listed left its own to the server then,
+        // and those are in no list yet.
+        if reaped == 0 {
+            return alive;
+        }
+    }
 }
 
 fn is_of(me: i32, orphan: &Stat, leaders: &HashMap<i32, Known>) -> bool {
@@ -274,6 +273,13 @@ impl Stat {
             session,
             started,
         })
+    }
+
+    /// Reaps it, if it is an ended child of the server.
+    fn reap(&self) -> bool {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        Pid::from_raw(self.pid)
+            .is_some_and(|pid| matches!(waitid(WaitId::Pid(pid), look), Ok(Some(_))))
     }
 
     /// Signals exactly the process that was looked at.

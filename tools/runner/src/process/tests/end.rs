@@ -107,6 +107,20 @@ async fn daemons_end_with_their_command() {
 }
 
 #[tokio::test]
+async fn whole_families_end_with_their_command() {
+    let b = bench().await;
+    for round in 0..40 {
+        // Each dies before or after its children, and leaves them to the server or not.
+        let script = "rm -f pids; for i in 1 2 3 4; do setsid sh -c 'sh -c \"sleep 600 & echo \\$! >> pids; wait\" & echo $! >> pids; wait' & done; \
+            until [ $(cat pids 2>/dev/null | wc -l) = 8 ]; do sleep 0.01; done";
+        b.run(script).await;
+        let alive: Vec<_> = b.pids("pids", 8).await;
+        let alive: Vec<_> = alive.into_iter().filter(|pid| super::alive(*pid)).collect();
+        assert!(alive.is_empty(), "{round}: {alive:?}");
+    }
+}
+
+#[tokio::test]
 async fn another_commands_daemon_is_left_alone() {
     let b = bench().await;
     let first = b.sh("(setsid sh -c '(exec sleep 600) > /dev/null 2>&1 < /dev/null & echo $! >> pids' &); sleep 600").await;

@@ -142,18 +142,28 @@ pub(crate) fn prctl(option: libc::c_int, argument: libc::c_ulong) -> io::Result<
     check(unsafe { libc::prctl(option, argument, 0, 0, 0) }.into())
 }
 
-/// Blocks SIGCHLD and gives a descriptor that is readable when one is pending.
-pub(crate) fn child_signals() -> io::Result<OwnedFd> {
+/// Blocks SIGCHLD and SIGTERM and gives a descriptor that is readable when one is pending.
+pub(crate) fn pending_signals() -> io::Result<OwnedFd> {
     // SAFETY: both sets are initialised before use; the descriptor is new.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
         libc::sigaddset(&mut set, libc::SIGCHLD);
+        libc::sigaddset(&mut set, libc::SIGTERM);
         check(libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()).into())?;
         let fd = libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
         check(fd.into())?;
         Ok(OwnedFd::from_raw_fd(fd))
     }
+}
+
+/// Takes one pending signal's number from such a descriptor.
+pub(crate) fn next_signal(signals: &OwnedFd) -> Option<libc::c_int> {
+    // signalfd_siginfo, whose first field is the number (signalfd(2)).
+    let mut info = [0u8; 128];
+    let count = rustix::io::read(signals, &mut info).ok()?;
+    let number = info.get(..4).filter(|_| count == info.len())?;
+    Some(u32::from_le_bytes(number.try_into().ok()?) as libc::c_int)
 }
 
 /// Puts every signal back to its default: a parent's ignored ones are inherited.

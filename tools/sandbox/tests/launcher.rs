@@ -188,6 +188,7 @@ fn dropping_ends_the_tree_and_a_dead_launcher_is_an_error() {
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
         wait_readable(started.spawned.pidfd());
         assert_eq!(started.spawned.wait_status(), None);
+        assert_eq!(sleepers("765432"), 0);
         assert!(started.spawned.finish().is_err());
         match start(&launcher, &["true"], &[]) {
             Err(SpawnError::Launcher(_)) => {}

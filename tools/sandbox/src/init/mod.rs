@@ -18,7 +18,7 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, poll},
-    process::{Pid, WaitId, WaitIdOptions, setsid, waitid},
+    process::{Pid, WaitId, WaitIdOptions, getpid, setsid, waitid},
 };
 
 use crate::{
@@ -106,7 +106,7 @@ fn begin(job: &Job, confinement: Confinement<'_>) -> Result<Begun, Fault> {
     let plan = confinement.plan;
     let full = plan.isolation == Isolation::Full;
     sys::default_signals();
-    let signals = sys::child_signals().step("watching for children")?;
+    let signals = sys::pending_signals().step("watching for children")?;
     let _ = setsid();
     let slave = job.stdio[0].as_fd();
     let terminal = job.terminal.as_deref();
@@ -114,7 +114,7 @@ fn begin(job: &Job, confinement: Confinement<'_>) -> Result<Begun, Fault> {
         let terminal = terminal.map(|path| (path, slave));
         command::prepare(&plan.root, confinement.pins, terminal, plan.uid == 0)?;
     } else {
-        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        rustix::process::set_child_subreaper(Some(getpid()))
             .step("becoming the reaper of the tree")?;
     }
     rustix::process::chdir(&job.cwd).step("entering the working folder")?;
@@ -124,7 +124,10 @@ fn begin(job: &Job, confinement: Confinement<'_>) -> Result<Begun, Fault> {
         identity::hide()?;
     }
     identity::drop_capabilities()?;
-    sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
+    // Without a PID namespace the end of this process is not the end of its tree, which
+    // it has to see to itself.
+    let farewell = if full { libc::SIGKILL } else { libc::SIGTERM };
+    sys::prctl(libc::PR_SET_PDEATHSIG, farewell as libc::c_ulong)
         .step("tying the tree to its launcher")?;
     let path = terminal.map(|path| {
         if full {
@@ -236,7 +239,12 @@ fn watch(job: &Job, pid: i32, signals: &OwnedFd) -> Option<i32> {
         }
         let control = events[1].revents();
         let mut buffer = [0; 256];
-        let _ = rustix::io::read(signals, &mut buffer);
+        while let Some(signal) = sys::next_signal(signals) {
+            // In a PID namespace anyone inside could have sent it.
+            if signal == libc::SIGTERM && getpid() != Pid::INIT {
+                return None;
+            }
+        }
         if control.contains(PollFlags::IN) {
             match rustix::io::read(&job.control, &mut buffer) {
                 Ok(count) if buffer[..count].contains(&b'k') => return None,
@@ -255,7 +263,7 @@ fn watch(job: &Job, pid: i32, signals: &OwnedFd) -> Option<i32> {
 
 /// SIGTERM to all, and SIGCONT, since a stopped process gets no other signal.
 fn end_politely() {
-    if rustix::process::getpid() == Pid::INIT {
+    if getpid() == Pid::INIT {
         sys::signal_all(libc::SIGTERM);
         sys::signal_all(libc::SIGCONT);
     } else {

@@ -1,6 +1,6 @@
 //! The composition root: a checked config becomes a running stack.
 
-use std::{collections::HashMap, ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use codespace_router::{
@@ -8,16 +8,20 @@ use codespace_router::{
     WorkspaceId,
 };
 use codespace_runner::{
-    FileLimits, FileRoot, Home, InProcess, Launch, ProcessLimits, Processes, RootLeases, Runner,
+    Confinement, FileLimits, FileRoot, Home, InProcess, Launch, ProcessLimits, Processes,
+    RootLeases, Runner,
 };
 use codespace_store::{Durability, OpenFault, Store, StoreOptions};
+use codespace_tools::{Facts, FactsToCome};
+use futures_util::FutureExt;
 use serde_json::json;
 use tokio_util::task::TaskTracker;
 
 use crate::{
     catalogue,
     config::{Config, StorePlace, state_folder},
-    facts,
+    confine,
+    facts::{self, Confined},
     handler::Handler,
     resolve::Directory,
     stack::{self, Classes},
@@ -34,6 +38,9 @@ pub struct App {
     pub store: Store,
     /// Where operations are recorded, for a person.
     pub store_note: String,
+    /// What is enforced.
+    pub facts: FactsToCome,
+    confinements: Vec<Arc<Confinement>>,
     runner: Arc<dyn Runner>,
     in_flight: TaskTracker,
     detached: TaskTracker,
@@ -49,7 +56,8 @@ impl App {
         let mut homes = HashMap::new();
         let mut roots = HashMap::new();
         let mut workspaces = HashMap::new();
-        for workspace in &config.workspaces {
+        let confined = confine::all(config)?;
+        for (workspace, confinement) in &confined {
             let journal = journals.join(workspace.id.as_str());
             let limits = FileLimits {
                 read_bytes: config.limits.read_bytes,
@@ -73,8 +81,9 @@ impl App {
             let launch = Launch {
                 workspace: workspace.id.clone(),
                 root: workspace.root.clone(),
-                env: environment(&workspace.env),
+                env: confine::environment(workspace, confinement.is_some()),
                 time_limit: workspace.process_time,
+                confinement: confinement.clone(),
             };
             roots.insert(workspace.id.clone(), Arc::clone(&files));
             homes.insert(workspace.id.clone(), Home { files, launch });
@@ -107,14 +116,20 @@ impl App {
             leases: Arc::new(RootLeases::new(Arc::new(roots))),
             detached: detached.clone(),
         };
-        let facts = Arc::new(facts::gather(config, transports));
-        let router = ToolRouter::new(catalogue::tools(&classes, &runner, &ledger, facts))?;
+        let confinements = confined
+            .iter()
+            .filter_map(|(_, confinement)| confinement.clone())
+            .collect();
+        let facts = facts_to_come(confined, transports);
+        let router = ToolRouter::new(catalogue::tools(&classes, &runner, &ledger, facts.clone()))?;
         let in_flight = TaskTracker::new();
         let handler = Handler::new(stack::calls(router.clone()), &router, in_flight.clone());
         Ok(Self {
             handler,
             store,
             store_note,
+            facts,
+            confinements,
             runner,
             in_flight,
             detached,
@@ -140,31 +155,29 @@ impl App {
         }
         // A call may have started a process after the first sweep.
         self.runner.shut_down().await;
+        let confinements = self.confinements.clone();
+        let ended = tokio::task::spawn_blocking(move || {
+            confinements
+                .iter()
+                .for_each(|confinement| confinement.shut_down());
+        });
+        let _ = ended.await;
         self.store.close().await;
     }
 }
 
-/// What a command gets besides the workspace's own variables: nothing of the server's.
-fn environment(extra: &std::collections::BTreeMap<String, String>) -> Vec<(OsString, OsString)> {
-    let own = |name: &str, default: &str| {
-        (
-            OsString::from(name),
-            std::env::var_os(name).unwrap_or_else(|| default.into()),
-        )
-    };
-    let mut env = vec![
-        own(
-            "PATH",
-            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        ),
-        own("HOME", "/"),
-        own("LANG", "C.UTF-8"),
-    ];
-    for (name, value) in extra {
-        env.retain(|(known, _)| known != name.as_str());
-        env.push((name.into(), value.into()));
+/// Starts to find out what is enforced, beside everything else.
+fn facts_to_come(confined: Vec<Confined>, transports: Vec<&'static str>) -> FactsToCome {
+    let gathered = tokio::task::spawn_blocking(move || facts::gather(&confined, transports));
+    async move {
+        match gathered.await {
+            Ok(facts) => Arc::new(facts),
+            // Only at the end of the runtime, when nobody asks any more.
+            Err(_) => Arc::new(Facts::default()),
+        }
     }
-    env
+    .boxed()
+    .shared()
 }
 
 /// The store, where journals lie beside it, and a note for the person who starts it.

@@ -4,11 +4,13 @@ use std::fmt::Write;
 
 use anyhow::{Context, Result};
 use codespace_router::Profile;
+use codespace_runner::Verdict;
 use codespace_store::{OpenFault, Store};
+use codespace_tools::Facts;
 
 use crate::{
     config::{Auth, Config, Listen, StorePlace},
-    facts,
+    confine, facts,
 };
 
 fn workspaces(config: &Config) -> String {
@@ -28,12 +30,37 @@ fn workspaces(config: &Config) -> String {
     text
 }
 
-fn enforced() -> &'static str {
-    "  enforced   file tools stay inside their workspace; commands run WITHOUT a sandbox, with your rights and network\n"
+/// What keeps each workspace's commands in, as it was found.
+fn enforced(facts: &Facts) -> String {
+    let mut text = "  enforced   file tools stay inside their workspace\n".to_owned();
+    for workspace in &facts.workspaces {
+        let Some(execution) = &workspace.execution else {
+            continue;
+        };
+        let says = match execution.isolation.command_sandbox {
+            _ if !execution.permissions.exec => continue,
+            _ if !execution.process.available => {
+                "commands are REFUSED: this machine cannot give the whole sandbox; `codespace check` tells why"
+            }
+            "linux-sandbox" => "commands see the system read-only, the root, and no network",
+            "partial" => {
+                "commands run in PART of the sandbox (Landlock and system call filter); `codespace check` tells what is missing"
+            }
+            _ => "commands run WITHOUT a sandbox, with your rights and network",
+        };
+        let _ = writeln!(text, "             {}: {says}", workspace.workspace_id);
+    }
+    text
 }
 
 /// What `serve` says when it is ready.
-pub fn serve(config: &Config, listen: &str, admin: Option<&str>, store: &str) {
+pub fn serve(
+    config: &Config,
+    listen: &str,
+    admin: Option<&str>,
+    store: &str,
+    facts: &Facts,
+) -> String {
     let mut text = format!("codespace {}\n", env!("CARGO_PKG_VERSION"));
     let url = match &config.listen {
         Listen::Tcp(_) => format!("http://{listen}/mcp"),
@@ -48,7 +75,7 @@ pub fn serve(config: &Config, listen: &str, admin: Option<&str>, store: &str) {
         ))
     );
     text.push_str(&workspaces(config));
-    text.push_str(enforced());
+    text.push_str(&enforced(facts));
     let _ = writeln!(text, "  store      {store}");
     match (&config.auth, &config.listen) {
         (Auth::Bearer(tokens), _) => {
@@ -69,17 +96,17 @@ pub fn serve(config: &Config, listen: &str, admin: Option<&str>, store: &str) {
             "\n  client config:\n  {{ \"mcpServers\": {{ \"codespace\": {{ \"type\": \"http\", \"url\": \"{url}\"{headers} }} }} }}\n"
         );
     }
-    eprint!("{text}");
+    text
 }
 
 /// What `stdio` says on stderr.
-pub fn stdio(config: &Config, store: &str) {
-    eprint!(
+pub fn stdio(config: &Config, store: &str, facts: &Facts) -> String {
+    format!(
         "codespace {} on stdio\n{}{}  store      {store}\n",
         env!("CARGO_PKG_VERSION"),
         workspaces(config),
-        enforced()
-    );
+        enforced(facts)
+    )
 }
 
 /// What `check` prints: the effective contract of every workspace, on stdout.
@@ -99,6 +126,8 @@ pub fn check(config: &Config) -> Result<()> {
             Err(fault) => return Err(fault.into()),
         },
     };
+    let confined = confine::all(config)?;
+    let facts = facts::gather(&confined, vec!["streamable-http"]);
     let listen = match &config.listen {
         Listen::Tcp(address) => address.to_string(),
         Listen::Unix(path) => format!("unix:{}", path.display()),
@@ -106,9 +135,20 @@ pub fn check(config: &Config) -> Result<()> {
     println!(
         "the configuration is valid\n{}{}  store      {store}\n  listen     {listen}",
         workspaces(config),
-        enforced(),
+        enforced(&facts),
     );
-    for workspace in facts::gather(config, vec!["streamable-http"]).workspaces {
+    for (workspace, confinement) in &confined {
+        if let Some(Ok(features)) = confinement
+            .as_ref()
+            .map(|confinement| confinement.features())
+        {
+            println!("\nsandbox of {}\n{}", workspace.id, features.describe());
+        }
+        if let Verdict::Refused(why) = facts::verdict(confinement.as_deref()) {
+            println!("commands of {} are refused: {why}\n", workspace.id);
+        }
+    }
+    for workspace in facts.workspaces {
         if let Ok(json) = serde_json::to_string_pretty(&workspace) {
             println!("{json}");
         }

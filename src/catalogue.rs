@@ -5,8 +5,8 @@ use std::sync::Arc;
 use codespace_router::{Ledger, Registration};
 use codespace_runner::Runner;
 use codespace_tools::{
-    ApplyPatch, ExecCommand, Facts, Find, OperationStatusTool, ProcessResize, ProcessStatusTool,
-    Read, ReadProcess, TerminateProcess, Tool, WorkspaceInfo, WriteStdin,
+    ApplyPatch, ExecCommand, FactsToCome, Find, OperationStatusTool, ProcessResize,
+    ProcessStatusTool, Read, ReadProcess, TerminateProcess, Tool, WorkspaceInfo, WriteStdin,
 };
 
 use crate::stack::Classes;
@@ -31,7 +31,7 @@ pub fn tools(
     classes: &Classes,
     runner: &Arc<dyn Runner>,
     ledger: &Arc<dyn Ledger>,
-    facts: Arc<Facts>,
+    facts: FactsToCome,
 ) -> Vec<Registration> {
     let runner = || Arc::clone(runner);
     vec![

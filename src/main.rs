@@ -10,6 +10,7 @@ mod app;
 mod banner;
 mod catalogue;
 mod config;
+mod confine;
 mod facts;
 mod handler;
 #[cfg(test)]
@@ -81,6 +82,11 @@ struct Serve {
 }
 
 fn main() -> ExitCode {
+    // The sandbox's helper: before any thread or runtime, and without the rest of this program.
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == "sandbox") {
+        return codespace_sandbox::helper_main(&arguments);
+    }
     let cli = Cli::parse();
     telemetry::init_logs(cli.log_format);
     match run(cli.command) {
@@ -139,6 +145,7 @@ async fn serve(config: &Config) -> Result<()> {
     let metrics = telemetry::init_metrics()?;
     let app = App::build(config, vec!["streamable-http"]).await?;
     let server = http::Server::bind(config, app.handler.clone()).await?;
+    let name = server.name();
     let ready = Arc::new(AtomicBool::new(true));
     let admin = match config.admin {
         None => None,
@@ -151,14 +158,20 @@ async fn serve(config: &Config) -> Result<()> {
             Some(admin.start(address).await?)
         }
     };
-    banner::serve(config, &server.name(), admin.as_deref(), &app.store_note);
-    // Readiness goes first, so that a proxy sends its next calls elsewhere.
+    // Serving does not wait for what is told of it.
     let told = async {
+        let facts = app.facts.clone().await;
+        let admin = admin.as_deref();
+        let text = banner::serve(config, &name, admin, &app.store_note, &facts);
+        eprint!("{text}");
+    };
+    // Readiness goes first, so that a proxy sends its next calls elsewhere.
+    let stopped = async {
         stop.cancelled().await;
         ready.store(false, Ordering::Relaxed);
     };
     let drained = app.shut_down().shared();
-    server.serve(told, drained.clone()).await;
+    let ((), ()) = tokio::join!(told, server.serve(stopped, drained.clone()));
     // All connections may have ended before the drain did.
     drained.await;
     tracing::info!("stopped");
@@ -168,8 +181,12 @@ async fn serve(config: &Config) -> Result<()> {
 async fn serve_stdio(config: &Config) -> Result<()> {
     let stop = stop_on_signal()?;
     let app = App::build(config, vec!["stdio"]).await?;
-    banner::stdio(config, &app.store_note);
-    let served = stdio::serve(app.handler.clone(), config.body_bytes, stop.cancelled()).await;
+    let told = async {
+        let facts = app.facts.clone().await;
+        eprint!("{}", banner::stdio(config, &app.store_note, &facts));
+    };
+    let serving = stdio::serve(app.handler.clone(), config.body_bytes, stop.cancelled());
+    let ((), served) = tokio::join!(told, serving);
     app.shut_down().await;
     served
 }

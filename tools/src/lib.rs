@@ -25,7 +25,7 @@ pub use read_process::ReadProcess;
 pub use terminate_process::TerminateProcess;
 pub use tool::{Tool, ToolService};
 pub use workspace_info::{
-    Available, Environment, Execution, Facts, Features, Files, Isolation, Network, Permissions,
-    Process, ProcessCapabilities, Serialization, Tty, WorkspaceFacts, WorkspaceInfo,
+    Available, Environment, Execution, Facts, FactsToCome, Features, Files, Isolation, Network,
+    Permissions, Process, ProcessCapabilities, Serialization, Tty, WorkspaceFacts, WorkspaceInfo,
 };
 pub use write_stdin::WriteStdin;

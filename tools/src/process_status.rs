@@ -5,7 +5,7 @@ use std::sync::Arc;
 use codespace_router::{
     AccessClass, Annotations, AuthorizedCall, OnSubject, ProcessId, Subject, ToolError, ToolReply,
 };
-use codespace_runner::{ProcessState, Runner, Termination};
+use codespace_runner::{LimitHit, ProcessState, Runner, Termination};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +50,13 @@ pub struct Out {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i32")]
     signal: Option<i32>,
+    /// The limit that the kernel enforced on it: processes, memory or the size of a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "LimitHit")]
+    limit_hit: Option<LimitHit>,
+    /// Protected paths it changed; they were put back.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    protected: Vec<String>,
     /// Bytes it has printed in all.
     output_total: u64,
     /// The offset of the oldest byte still kept.
@@ -85,6 +92,8 @@ the end of the command or of the wait. Does not read output: that is read_proces
             termination: status.termination,
             exit_code: status.exit_code,
             signal: status.signal,
+            limit_hit: status.limit_hit,
+            protected: status.protected.to_vec(),
             output_total: status.output_total,
             output_retained_from: status.output_retained_from,
             eof: status.eof,

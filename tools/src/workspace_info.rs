@@ -5,6 +5,7 @@ use std::sync::Arc;
 use codespace_router::{
     AccessClass, Annotations, AuthorizedCall, OnSubject, Subject, ToolError, ToolReply,
 };
+use futures_util::future::{BoxFuture, Shared};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +29,7 @@ impl OnSubject for Args {
 }
 
 /// What the program knows of itself, gathered once at start.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The version of the program.
     pub version: &'static str,
@@ -240,9 +241,13 @@ pub struct Process {
     pub capabilities: Option<ProcessCapabilities>,
 }
 
+/// The facts, once they are known: finding out what the kernel enforces takes a moment, which
+/// nothing else should wait for.
+pub type FactsToCome = Shared<BoxFuture<'static, Arc<Facts>>>;
+
 /// Tells what is in force.
 #[derive(Clone, Debug)]
-pub struct WorkspaceInfo(pub Arc<Facts>);
+pub struct WorkspaceInfo(pub FactsToCome);
 
 impl Tool for WorkspaceInfo {
     type Args = Args;
@@ -258,8 +263,8 @@ what is allowed and enforced there right now (profile, tools, processes, sandbox
     async fn run(&self, call: AuthorizedCall<Args>) -> Result<ToolReply, ToolError> {
         let asked = call.args().workspace_id.as_deref();
         let caller = call.caller();
-        let workspaces = self
-            .0
+        let facts = self.0.clone().await;
+        let workspaces = facts
             .workspaces
             .iter()
             .filter(|facts| caller.sees(&facts.workspace_id))
@@ -271,10 +276,10 @@ what is allowed and enforced there right now (profile, tools, processes, sandbox
             .collect();
         ToolReply::from_result(&Out {
             server: "codespace",
-            version: self.0.version,
+            version: facts.version,
             internal_model_calls: false,
-            tools_exposed: self.0.tools.clone(),
-            transports: self.0.transports.clone(),
+            tools_exposed: facts.tools.clone(),
+            transports: facts.transports.clone(),
             workspaces,
         })
     }

@@ -262,6 +262,18 @@ impl Termination {
     }
 }
 
+/// A limit that the kernel enforced on a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitHit {
+    /// A process or thread was refused (`limits.tasks`).
+    Tasks,
+    /// Something was killed for the memory it used (`limits.memory_bytes`).
+    Memory,
+    /// A file would have grown too large.
+    FileSize,
+}
+
 /// What is known of a process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessStatus {
@@ -273,6 +285,10 @@ pub struct ProcessStatus {
     pub exit_code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
+    /// Which limit the kernel had to enforce, as far as it tells.
+    pub limit_hit: Option<LimitHit>,
+    /// Protected paths that the command changed and that were put back.
+    pub protected: std::sync::Arc<[String]>,
     /// Bytes it has written in all.
     pub output_total: u64,
     /// The offset of the oldest byte still kept.

@@ -14,17 +14,19 @@ use tokio::{
 };
 
 use super::{ring::Ring, streams::Input, terminal::Terminal};
-use crate::{Chunk, ProcessState, ProcessStatus, Termination};
+use crate::{Chunk, LimitHit, ProcessState, ProcessStatus, Termination};
 
 // Contract, section 7: a full stdin is waited for this long.
 const STDIN_WAIT: Duration = Duration::from_secs(5);
 
 /// How a process ended.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct End {
     pub(super) termination: Termination,
     pub(super) exit_code: Option<i32>,
     pub(super) signal: Option<i32>,
+    pub(super) limit_hit: Option<LimitHit>,
+    pub(super) protected: Arc<[String]>,
 }
 
 pub(super) struct Managed {
@@ -146,9 +148,14 @@ impl Managed {
             } else {
                 ProcessState::Running
             },
-            termination: seen.end.map(|end| end.termination),
-            exit_code: seen.end.and_then(|end| end.exit_code),
-            signal: seen.end.and_then(|end| end.signal),
+            termination: seen.end.as_ref().map(|end| end.termination),
+            exit_code: seen.end.as_ref().and_then(|end| end.exit_code),
+            signal: seen.end.as_ref().and_then(|end| end.signal),
+            limit_hit: seen.end.as_ref().and_then(|end| end.limit_hit),
+            protected: seen
+                .end
+                .as_ref()
+                .map_or_else(|| [].into(), |end| Arc::clone(&end.protected)),
             output_total: seen.ring.total(),
             output_retained_from: seen.ring.retained_from(),
             eof: seen.ring.is_closed(),

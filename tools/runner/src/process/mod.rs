@@ -2,9 +2,11 @@
 //!
 //! [`Processes`] is the table of handles. A command is started by `launch` (through
 //! `spawn`, the one unsafe file), watched and ended by its `supervisor` with the help of
-//! `tree`, and seen by clients through its `managed` half, whose output is a `ring`. Its
+//! `tree` (`bare`, or `confined` by the sandbox), and seen by clients through its `managed` half, whose output is a `ring`. Its
 //! `streams` are pipes or a `terminal`.
 
+mod bare;
+mod confined;
 mod launch;
 mod managed;
 mod ring;
@@ -25,6 +27,11 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+pub use self::{
+    confined::{Confinement, Demand, Probe, Verdict, plan},
+    launch::Launch,
+    table::ProcessLimits,
+};
 use self::{
     launch::Ends,
     managed::Managed,
@@ -33,7 +40,6 @@ use self::{
     table::Table,
     terminal::Terminal,
 };
-pub use self::{launch::Launch, table::ProcessLimits};
 use crate::{Chunk, ExecSpec, ProcessStatus};
 
 // SIGTERM's two seconds, SIGKILL's five, and the last second of the output pipe.
@@ -72,7 +78,6 @@ impl Processes {
     ///
     /// # Errors
     /// `LIMIT_EXCEEDED`, `INVALID_COMMAND` or `PROCESS_SPAWN_FAILED`; nothing runs then.
-    // Nothing in it waits, so it cannot be dropped half-way.
     pub async fn exec(
         &self,
         home: &Launch,
@@ -81,12 +86,21 @@ impl Processes {
     ) -> Result<ProcessId, ToolError> {
         let slot = self.0.reserve(spec.tty)?;
         let started = Instant::now();
-        let launched = launch::launch(home, &spec)?;
-        metrics::histogram!("codespace_process_spawn_seconds", "sandbox" => "none")
+        let launched = match &home.confinement {
+            None => launch::launch(home, &spec)?,
+            // A drop here drops what was started, which ends it.
+            Some(_) => {
+                let home = home.clone();
+                tokio::task::spawn_blocking(move || launch::launch(&home, &spec))
+                    .await
+                    .map_err(ToolError::internal)??
+            }
+        };
+        metrics::histogram!("codespace_process_spawn_seconds", "sandbox" => launched.sandbox)
             .record(started.elapsed().as_secs_f64());
-        // From here an error drops the leader, which ends it.
+        // From here an error drops the tree, which ends it.
         let (input, output, slave) = open(launched.ends).map_err(ToolError::internal)?;
-        let exit = spawn::watch(launched.leader.pidfd()).map_err(ToolError::internal)?;
+        let exit = spawn::watch(launched.tree.pidfd()).map_err(ToolError::internal)?;
         let id = ProcessId::mint();
         let process = Arc::new(Managed::new(
             home.workspace.clone(),
@@ -98,7 +112,7 @@ impl Processes {
             id: id.clone(),
             table: self.0.clone(),
             process,
-            leader: launched.leader,
+            tree: launched.tree,
             exit,
             output,
             slave,

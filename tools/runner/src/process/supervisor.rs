@@ -5,24 +5,18 @@
 use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use codespace_router::ProcessId;
+use codespace_sandbox::Ended;
 use rustix::process::Signal;
-use tokio::{
-    io::unix::AsyncFd,
-    time::{Instant, MissedTickBehavior, interval_at, sleep, timeout},
-};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
 use super::{
     managed::{End, Managed},
     streams::Output,
     table::{Slot, Table},
-    tree::{self, Leader},
+    tree::{self, Exit, Gone, Status, Tree},
 };
-use crate::Termination;
+use crate::{LimitHit, Termination};
 
-// Contract, section 7.
-const GRACE: Duration = Duration::from_secs(2);
-// What SIGKILL has not ended by then hangs in the kernel or is another user's.
-const KILL_TIME: Duration = Duration::from_secs(5);
 // For what survivors like that may still write.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 const READ_BYTES: usize = 64 * 1024;
@@ -31,8 +25,8 @@ pub(super) struct Supervisor {
     pub(super) id: ProcessId,
     pub(super) table: Arc<Table>,
     pub(super) process: Arc<Managed>,
-    pub(super) leader: Leader,
-    pub(super) exit: AsyncFd<Arc<OwnedFd>>,
+    pub(super) tree: Tree,
+    pub(super) exit: Exit,
     pub(super) output: Output,
     /// Of a terminal: what keeps its output open, see `terminal`.
     pub(super) slave: Option<OwnedFd>,
@@ -48,7 +42,7 @@ impl Supervisor {
             id,
             table,
             process,
-            mut leader,
+            mut tree,
             exit,
             output,
             slave,
@@ -60,13 +54,8 @@ impl Supervisor {
         let mut reader = tokio::spawn(read_all(output, process.clone()));
         let cause = wait(&process, &exit, time_limit)
             .await
-            .filter(|_| !leader.has_exited());
-        leader.begin_end();
-        if cause.is_some() {
-            ask_to_end(&leader, &exit).await;
-        }
-        force_end(&leader, &exit).await;
-        let status = leader.reap();
+            .filter(|_| !tree.has_exited());
+        let Gone { status, found } = tree.end(&exit, cause.is_some()).await;
         drop(slave);
         if timeout(DRAIN_TIME, &mut reader).await.is_err() {
             tracing::warn!(process = %id, "something that could not be ended still holds the output");
@@ -83,6 +72,8 @@ impl Supervisor {
                 .and_then(|status| status.code)
                 .filter(|_| termination == Termination::Exited),
             signal: status.and_then(|status| status.signal),
+            limit_hit: limit_hit(status, &found),
+            protected: found.protected.into(),
         };
         metrics::counter!("codespace_process_exits_total", "termination" => termination.as_str())
             .increment(1);
@@ -95,12 +86,16 @@ impl Supervisor {
     }
 }
 
+// A limit on a file's size is told by the signal alone (setrlimit(2)).
+fn limit_hit(status: Option<Status>, found: &Ended) -> Option<LimitHit> {
+    let signal = status.and_then(|status| status.signal);
+    let too_large = signal == Some(Signal::XFSZ.as_raw());
+    let seen = found.limit_hit.map(LimitHit::from);
+    seen.or(too_large.then_some(LimitHit::FileSize))
+}
+
 /// Waits for the leader's own end, or answers why to end it.
-async fn wait(
-    process: &Managed,
-    exit: &AsyncFd<Arc<OwnedFd>>,
-    time_limit: Duration,
-) -> Option<Termination> {
+async fn wait(process: &Managed, exit: &Exit, time_limit: Duration) -> Option<Termination> {
     let mut limit = std::pin::pin!(sleep(time_limit));
     let second = Duration::from_secs(1);
     let mut tick = interval_at(Instant::now() + second, second);
@@ -114,46 +109,6 @@ async fn wait(
             // Orphans that ended while the command goes on.
             _ = tick.tick() => tree::reap_orphans(),
         }
-    }
-}
-
-/// SIGTERM, and up to two seconds for the whole tree. SIGCONT, since a stopped process
-/// gets no other signal.
-async fn ask_to_end(leader: &Leader, exit: &AsyncFd<Arc<OwnedFd>>) {
-    leader.signal(Signal::TERM);
-    leader.signal(Signal::CONT);
-    let _ = timeout(GRACE, async {
-        let _ = exit.readable().await;
-        while !leader.orphans().is_empty() {
-            sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
-}
-
-/// SIGKILL, until nothing is left. A leader that does not die (another user's, or
-/// stuck in the kernel) is waited for without end: its workspace is not free.
-async fn force_end(leader: &Leader, exit: &AsyncFd<Arc<OwnedFd>>) {
-    let mut pause = Duration::from_millis(1);
-    let mut until = None;
-    loop {
-        leader.kill_group();
-        if leader.has_exited() {
-            // The short way of nearly every command.
-            if leader.orphans().is_empty() {
-                return;
-            }
-            if Instant::now() >= *until.get_or_insert_with(|| Instant::now() + KILL_TIME) {
-                tracing::warn!("processes of a command could not be ended");
-                return;
-            }
-            leader.signal(Signal::KILL);
-            sleep(pause).await;
-        } else {
-            leader.signal(Signal::KILL);
-            let _ = timeout(pause, exit.readable()).await;
-        }
-        pause = (pause * 2).min(Duration::from_millis(100));
     }
 }
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use codespace_router::{Ledger, Registration};
 use codespace_runner::Runner;
 use codespace_tools::{
-    ApplyPatch, ExecCommand, Facts, Find, OperationStatusTool, ProcessStatusTool, Read,
-    ReadProcess, TerminateProcess, Tool, WorkspaceInfo, WriteStdin,
+    ApplyPatch, ExecCommand, Facts, Find, OperationStatusTool, ProcessResize, ProcessStatusTool,
+    Read, ReadProcess, TerminateProcess, Tool, WorkspaceInfo, WriteStdin,
 };
 
 use crate::stack::Classes;
 
 /// The names of all tools, in the order clients see them.
-pub const NAMES: [&str; 10] = [
+pub const NAMES: [&str; 11] = [
     WorkspaceInfo::NAME,
     Read::NAME,
     Find::NAME,
@@ -22,6 +22,7 @@ pub const NAMES: [&str; 10] = [
     ReadProcess::NAME,
     WriteStdin::NAME,
     ProcessStatusTool::NAME,
+    ProcessResize::NAME,
     TerminateProcess::NAME,
 ];
 
@@ -43,6 +44,7 @@ pub fn tools(
         classes.reading(ReadProcess(runner())),
         classes.driving(WriteStdin(runner())),
         classes.reading(ProcessStatusTool(runner())),
+        classes.driving(ProcessResize(runner())),
         classes.driving(TerminateProcess(runner())),
     ]
 }

@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use codespace_router::{Code, ToolSpec};
 use codespace_tools::{
-    ApplyPatch, ExecCommand, Find, OperationStatusTool, ProcessStatusTool, Read, ReadProcess,
-    TerminateProcess, Tool, WorkspaceInfo, WriteStdin,
+    ApplyPatch, ExecCommand, Find, OperationStatusTool, ProcessResize, ProcessStatusTool, Read,
+    ReadProcess, TerminateProcess, Tool, WorkspaceInfo, WriteStdin,
 };
 use serde_json::{Map, Value};
 
@@ -24,6 +24,7 @@ fn render() -> String {
         ReadProcess::spec(),
         WriteStdin::spec(),
         ProcessStatusTool::spec(),
+        ProcessResize::spec(),
         TerminateProcess::spec(),
     ];
     assert!(

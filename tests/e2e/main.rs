@@ -5,3 +5,4 @@ mod crash;
 mod http;
 mod stdio;
 mod support;
+mod terminal;

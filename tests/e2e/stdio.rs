@@ -89,7 +89,7 @@ fn an_unknown_method_does_not_end_the_session() {
     let tools = bench.server.request("tools/list", json!({}));
     assert_eq!(
         tools["result"]["tools"].as_array().map(Vec::len),
-        Some(10),
+        Some(11),
         "{tools}"
     );
 }

@@ -26,7 +26,7 @@ pub struct Args {
     workspace_id: String,
     /// The argument vector: program first. No shell unless you name one, as in `["sh", "-c", "…"]`.
     command: Vec<String>,
-    /// A terminal of 24×80 instead of pipes, where workspace_info says that it is supported.
+    /// A terminal of 24×80 instead of pipes: for REPLs, editors, pagers, job control and whatever asks for a password.
     #[serde(default)]
     tty: bool,
     /// The work this call belongs to, if any.
@@ -81,12 +81,6 @@ impl Validate for Args {
                 "all elements together must stay below 1 MiB; write long input to stdin or a file",
             );
         }
-        if self.tty {
-            return Err(ToolError::new(
-                Code::ProcessSpawnFailed,
-                "tty: this server runs commands on pipes only; leave tty out. Nothing was run",
-            ));
-        }
         Ok(())
     }
 }
@@ -102,7 +96,7 @@ enum Dispatch {
 /// Result of `exec_command`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Out {
-    /// The handle for read_process, write_stdin, process_status and terminate_process.
+    /// The handle for read_process, write_stdin, process_status, process_resize and terminate_process.
     process_id: ProcessId,
     /// `confirmed`: the process was started.
     dispatch_status: Dispatch,
@@ -120,7 +114,8 @@ impl Tool for ExecCommand {
     const NAME: &'static str = "exec_command";
     const TITLE: &'static str = "Run a command";
     const DESCRIPTION: &'static str = "Start a command in the workspace root and answer at once with a process_id. It \
-runs on pipes, stdout and stderr merged, with stdin open. Follow it with read_process (use wait_ms instead of polling) \
+runs on pipes, stdout and stderr merged, with stdin open; with `tty: true` on a terminal (TERM=xterm-256color), whose \
+output has control sequences and CR LF line ends, and which echoes what you write. Follow it with read_process (use wait_ms instead of polling) \
 until eof, then process_status for the exit code: eof alone is not success. The handle outlives this connection. One \
 command or patch at a time per workspace: WORKSPACE_BUSY until the whole process tree has ended. When the command's own \
 process exits, what it left in the background is ended too, so keep a server in the foreground. terminate_process stops \
@@ -138,9 +133,8 @@ it; a time limit does in the end.";
         let lease = call
             .take_lease()
             .ok_or_else(|| ToolError::internal("a command reached its tool without a lease"))?;
-        let spec = ExecSpec {
-            command: call.into_args().command,
-        };
+        let Args { command, tty, .. } = call.into_args();
+        let spec = ExecSpec { command, tty };
         let process_id = self.0.exec(&workspace.id, spec, lease).await?;
         ToolReply::from_result(&Out {
             process_id,

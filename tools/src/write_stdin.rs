@@ -18,7 +18,7 @@ pub struct Args {
     process_id: String,
     /// The text to write, line breaks included.
     data: String,
-    /// Close stdin afterwards.
+    /// Close stdin afterwards; on a terminal, type the end of input (Ctrl-D) instead.
     #[serde(default)]
     close: bool,
 }
@@ -34,7 +34,7 @@ impl OnSubject for Args {
 pub struct Out {
     /// True: the bytes counted by `written` were taken.
     ok: bool,
-    /// Bytes taken; fewer than given when the pipe stayed full for five seconds.
+    /// Bytes taken; fewer than given when stdin stayed full for five seconds.
     written: usize,
 }
 
@@ -51,8 +51,10 @@ impl Tool for WriteStdin {
     const TITLE: &'static str = "Write to a command's stdin";
     const DESCRIPTION: &'static str = "Write text to a running command's stdin, and close it with `close: true` (many \
 programs wait for that). Programs read lines: end each with a newline, and an indented block of a REPL with an empty \
-line. On pipes control characters are plain data; stop a command with terminate_process. If the pipe stays full for \
-five seconds, `written` says how many bytes were taken: read the output, then send the rest.";
+line. On a terminal this is typing: \\u0003 is Ctrl-C, \\u001a Ctrl-Z, \\u001b Escape; what you write is echoed; a line \
+above 4095 bytes is cut; `close` types Ctrl-D for who reads now and leaves the terminal open. On pipes control \
+characters are plain data; stop a command with terminate_process. If stdin stays full for five seconds, `written` says \
+how many bytes were taken: read the output, then send the rest.";
     const CLASS: AccessClass = AccessClass::Running;
     const ANNOTATIONS: Annotations = Annotations {
         read_only: false,

@@ -1,6 +1,6 @@
 //! The runner that works in the server's own process.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, num::NonZeroU16, sync::Arc, time::Duration};
 
 use codespace_router::{BoxFuture, Code, OperationStatus, ProcessId, ToolError, WorkspaceId};
 
@@ -128,6 +128,15 @@ impl Runner for InProcess {
         close: bool,
     ) -> Answer<'a, usize> {
         Box::pin(self.processes.write_stdin(process, data, close))
+    }
+
+    fn resize<'a>(
+        &'a self,
+        process: &'a ProcessId,
+        rows: NonZeroU16,
+        cols: NonZeroU16,
+    ) -> Answer<'a, ()> {
+        Box::pin(self.processes.resize(process, rows, cols))
     }
 
     fn status<'a>(&'a self, process: &'a ProcessId, wait: Duration) -> Answer<'a, ProcessStatus> {

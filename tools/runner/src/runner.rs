@@ -1,6 +1,6 @@
 //! The runner's interface: what a tool may ask of it, and what it answers.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroU16, time::Duration};
 
 use codespace_patch::Patch;
 use codespace_router::{
@@ -44,14 +44,23 @@ pub trait Runner: Send + Sync + 'static {
         wait: Duration,
     ) -> Answer<'a, Chunk>;
 
-    /// Writes to stdin, waiting up to five seconds while the pipe is full; then closes
-    /// it if asked to. Answers the number of bytes taken.
+    /// Writes to stdin, waiting up to five seconds while it is full; then closes it (or
+    /// tells a terminal's reader the end of input) if asked to. Answers the number of
+    /// bytes taken.
     fn write_stdin<'a>(
         &'a self,
         process: &'a ProcessId,
         data: &'a [u8],
         close: bool,
     ) -> Answer<'a, usize>;
+
+    /// Sets the size of a process's terminal.
+    fn resize<'a>(
+        &'a self,
+        process: &'a ProcessId,
+        rows: NonZeroU16,
+        cols: NonZeroU16,
+    ) -> Answer<'a, ()>;
 
     /// What is known of a process, waiting up to `wait` for its exit.
     fn status<'a>(&'a self, process: &'a ProcessId, wait: Duration) -> Answer<'a, ProcessStatus>;
@@ -197,6 +206,8 @@ pub struct Hunk {
 pub struct ExecSpec {
     /// The argument vector; not empty, no NUL.
     pub command: Vec<String>,
+    /// Whether it runs on a terminal of 24 rows and 80 columns instead of pipes.
+    pub tty: bool,
 }
 
 /// A piece of a process's output.

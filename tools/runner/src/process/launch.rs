@@ -1,4 +1,4 @@
-//! From an argument vector to a started leader and our ends of its pipes.
+//! From an argument vector to a started leader and our ends of its streams.
 
 use std::{
     ffi::{CString, OsStr, OsString},
@@ -18,7 +18,7 @@ use rustix::{
     pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
 };
 
-use super::{spawn, tree::Leader};
+use super::{spawn, terminal, tree::Leader};
 use crate::ExecSpec;
 
 // Room for a writer to go on while we copy. The kernel takes the memory as it fills.
@@ -39,8 +39,14 @@ pub struct Launch {
 
 pub(super) struct Launched {
     pub(super) leader: Leader,
-    pub(super) stdin: OwnedFd,
-    pub(super) output: OwnedFd,
+    pub(super) ends: Ends,
+}
+
+/// Our ends of a command's streams.
+pub(super) enum Ends {
+    Pipes { stdin: OwnedFd, output: OwnedFd },
+    // The slave is to be held until the tree is gone, see `terminal`.
+    Terminal { master: OwnedFd, slave: OwnedFd },
 }
 
 /// Starts the command.
@@ -70,41 +76,55 @@ pub(super) fn launch(home: &Launch, spec: &ExecSpec) -> Result<Launched, ToolErr
             "the command has no program; nothing was started",
         ));
     };
-    let env: Vec<CString> = home
+    let mut env: Vec<CString> = home
         .env
         .iter()
         .filter_map(|(key, value)| {
             CString::new([key.as_bytes(), b"=", value.as_bytes()].concat()).ok()
         })
         .collect();
+    // The operator's own word on the terminal type is left alone.
+    if spec.tty && !home.env.iter().any(|(key, _)| key == "TERM") {
+        env.extend(CString::new(format!("TERM={}", terminal::TERM)));
+    }
     let path = home
         .env
         .iter()
         .find(|(key, _)| key == "PATH")
         .map(|(_, value)| value.as_os_str());
     let program = find(&root, name, path).map_err(|error| blame(&spec.command[0], error))?;
-    let (child_stdin, stdin) = pipe_with(PipeFlags::CLOEXEC).map_err(no_pipe)?;
-    let (output, child_output) = pipe_with(PipeFlags::CLOEXEC).map_err(no_pipe)?;
-    let _ = fcntl_setpipe_size(&output, PIPE_BYTES);
-    let pipes = [
-        fstat(&stdin).map_err(no_pipe)?.st_ino,
-        fstat(&output).map_err(no_pipe)?.st_ino,
-    ];
-    let start = spawn::Start {
+    let start = |streams| spawn::Start {
         program: &program,
         argv: &argv,
         env: &env,
         cwd: root.as_fd(),
-        stdin: child_stdin.as_fd(),
-        output: child_output.as_fd(),
+        streams,
     };
-    let leader = Leader::start(pipes, || spawn::spawn(&start))
-        .map_err(|error| blame(&spec.command[0], error))?;
-    Ok(Launched {
-        leader,
-        stdin,
-        output,
-    })
+    let (leader, ends) = if spec.tty {
+        let pair = terminal::open_pair().map_err(no_terminal)?;
+        let start = start(spawn::Streams::Terminal(&pair.name));
+        let held = vec![OsStr::from_bytes(pair.name.as_bytes()).to_owned()];
+        let leader = Leader::start(held, || spawn::spawn(&start));
+        let (master, slave) = (pair.master, pair.slave);
+        (leader, Ends::Terminal { master, slave })
+    } else {
+        let (child_stdin, stdin) = pipe_with(PipeFlags::CLOEXEC).map_err(no_pipe)?;
+        let (output, child_output) = pipe_with(PipeFlags::CLOEXEC).map_err(no_pipe)?;
+        let _ = fcntl_setpipe_size(&output, PIPE_BYTES);
+        let held = [&stdin, &output]
+            .into_iter()
+            .map(|pipe| Ok(format!("pipe:[{}]", fstat(pipe)?.st_ino).into()))
+            .collect::<Result<_, _>>()
+            .map_err(no_pipe)?;
+        let start = start(spawn::Streams::Pipes {
+            stdin: child_stdin.as_fd(),
+            output: child_output.as_fd(),
+        });
+        let leader = Leader::start(held, || spawn::spawn(&start));
+        (leader, Ends::Pipes { stdin, output })
+    };
+    let leader = leader.map_err(|error| blame(&spec.command[0], error))?;
+    Ok(Launched { leader, ends })
 }
 
 fn failed(message: String) -> ToolError {
@@ -114,6 +134,13 @@ fn failed(message: String) -> ToolError {
 fn no_pipe(error: Errno) -> ToolError {
     failed(format!(
         "the server could not make a pipe ({}); nothing was started",
+        reason(error.into())
+    ))
+}
+
+fn no_terminal(error: Errno) -> ToolError {
+    failed(format!(
+        "the server could not make a terminal ({}); nothing was started. Try again, or leave tty out",
         reason(error.into())
     ))
 }

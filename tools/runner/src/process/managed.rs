@@ -1,21 +1,22 @@
 //! What clients see of one process: its output, its stdin, its end.
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    io,
+    num::NonZeroU16,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use codespace_router::{Code, ToolError, WorkspaceId};
 use tokio::{
-    net::unix::pipe,
     sync::{Mutex as AsyncMutex, Notify},
     time::{Instant, timeout_at},
 };
 
-use super::ring::Ring;
+use super::{ring::Ring, streams::Input, terminal::Terminal};
 use crate::{Chunk, ProcessState, ProcessStatus, Termination};
 
-// Contract, section 7: a full pipe is waited for this long.
+// Contract, section 7: a full stdin is waited for this long.
 const STDIN_WAIT: Duration = Duration::from_secs(5);
 
 /// How a process ended.
@@ -33,7 +34,9 @@ pub(super) struct Managed {
     more: Notify,
     gone: Notify,
     stop: Notify,
-    stdin: AsyncMutex<Option<pipe::Sender>>,
+    stdin: AsyncMutex<Option<Input>>,
+    // Beside stdin, whose lock a writer may hold for long.
+    window: Option<Mutex<Option<Arc<Terminal>>>>,
 }
 
 // One lock: whoever sees the end sees the closed ring too.
@@ -43,7 +46,11 @@ struct Seen {
 }
 
 impl Managed {
-    pub(super) fn new(workspace: WorkspaceId, output_bytes: usize, stdin: pipe::Sender) -> Self {
+    pub(super) fn new(workspace: WorkspaceId, output_bytes: usize, input: Input) -> Self {
+        let window = match &input {
+            Input::Pipe(_) => None,
+            Input::Terminal(terminal) => Some(Mutex::new(Some(terminal.clone()))),
+        };
         Self {
             workspace,
             seen: Mutex::new(Seen {
@@ -53,7 +60,8 @@ impl Managed {
             more: Notify::new(),
             gone: Notify::new(),
             stop: Notify::new(),
-            stdin: AsyncMutex::new(Some(stdin)),
+            stdin: AsyncMutex::new(Some(input)),
+            window,
         }
     }
 
@@ -85,6 +93,9 @@ impl Managed {
         }
         self.gone.notify_waiters();
         self.more.notify_waiters();
+        if let Some(window) = &self.window {
+            *window.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
         // A writer that still waits was woken just now, and lets go.
         *self.stdin.lock().await = None;
     }
@@ -144,8 +155,32 @@ impl Managed {
         }
     }
 
+    /// Sets the terminal's size.
+    pub(super) fn resize(&self, rows: NonZeroU16, cols: NonZeroU16) -> Result<(), ToolError> {
+        let Some(window) = &self.window else {
+            return Err(ToolError::new(
+                Code::ProcessNotTty,
+                "the process runs on pipes and has no terminal; start it with tty: true to have one",
+            ));
+        };
+        let terminal = window
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let Some(terminal) = terminal.filter(|_| !self.has_ended()) else {
+            return Err(ToolError::new(
+                Code::ProcessNotRunning,
+                "the process has exited, and its terminal with it. Its output and status can still be read",
+            ));
+        };
+        terminal
+            .resize(rows.get(), cols.get())
+            .map_err(ToolError::internal)
+    }
+
     /// Writes to stdin, one writer at a time. It is closed only when all was taken: the
-    /// rest of a cut write could never be sent otherwise.
+    /// rest of a cut write could never be sent otherwise. A terminal stays open: its
+    /// reader is told the end, and the next one reads on.
     pub(super) async fn write_stdin(&self, data: &[u8], close: bool) -> Result<usize, ToolError> {
         let deadline = Instant::now() + STDIN_WAIT;
         let Ok(mut stdin) = timeout_at(deadline, self.stdin.lock()).await else {
@@ -154,38 +189,52 @@ impl Managed {
         if self.has_ended() {
             return Err(has_exited());
         }
-        let Some(pipe) = stdin.as_ref() else {
+        let Some(input) = stdin.as_ref() else {
             return Err(is_closed());
         };
+        let Ok(taken) = self.feed(input, data, deadline).await else {
+            *stdin = None;
+            return Err(self.dead_stdin());
+        };
+        if taken == 0 && !data.is_empty() && self.has_ended() {
+            return Err(has_exited());
+        }
+        if close && taken == data.len() {
+            match input {
+                Input::Pipe(_) => *stdin = None,
+                Input::Terminal(terminal) => {
+                    let end = terminal.end_of_input();
+                    let typed = self.feed(input, &end, deadline).await;
+                    if !typed.is_ok_and(|typed| typed == end.len()) && !self.has_ended() {
+                        return Err(no_end(taken));
+                    }
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Writes until all is taken, the deadline, or the exit. An error means that nobody
+    /// reads it any more and that nothing was taken.
+    async fn feed(&self, input: &Input, data: &[u8], deadline: Instant) -> io::Result<usize> {
         let mut taken = 0;
         while taken < data.len() {
-            match pipe.try_write(&data[taken..]) {
+            match input.try_write(&data[taken..]) {
                 Ok(count) => taken += count,
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let ready = tokio::select! {
-                        ready = timeout_at(deadline, pipe.writable()) => ready,
+                        ready = timeout_at(deadline, input.writable()) => ready,
                         () = self.ended() => break,
                     };
                     if ready.is_err() {
                         break;
                     }
                 }
-                Err(_) => {
-                    // EPIPE: nobody reads it any more.
-                    *stdin = None;
-                    return if taken > 0 {
-                        Ok(taken)
-                    } else {
-                        Err(self.dead_stdin())
-                    };
-                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if taken == 0 => return Err(error),
+                // The next write is told.
+                Err(_) => break,
             }
-        }
-        if taken == 0 && !data.is_empty() && self.has_ended() {
-            return Err(has_exited());
-        }
-        if close && taken == data.len() {
-            *stdin = None;
         }
         Ok(taken)
     }
@@ -210,5 +259,14 @@ fn is_closed() -> ToolError {
     ToolError::new(
         Code::ProcessNotFound,
         "the stdin of this process is closed, or the process is about to exit; nothing was written. Its output and status can still be read",
+    )
+}
+
+fn no_end(taken: usize) -> ToolError {
+    ToolError::new(
+        Code::Timeout,
+        format!(
+            "all {taken} bytes were taken, but the terminal then stayed full for five seconds, so the end of input could not be typed; read the output, then send empty data with close: true"
+        ),
     )
 }

@@ -2,19 +2,22 @@
 //!
 //! [`Processes`] is the table of handles. A command is started by `launch` (through
 //! `spawn`, the one unsafe file), watched and ended by its `supervisor` with the help of
-//! `tree`, and seen by clients through its `managed` half, whose output is a `ring`.
+//! `tree`, and seen by clients through its `managed` half, whose output is a `ring`. Its
+//! `streams` are pipes or a `terminal`.
 
 mod launch;
 mod managed;
 mod ring;
 mod spawn;
+mod streams;
 mod supervisor;
 mod table;
+mod terminal;
 #[cfg(test)]
 mod tests;
 mod tree;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, io, num::NonZeroU16, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use codespace_router::{ProcessId, Subject, ToolError, WorkspaceId};
 use tokio::{
@@ -22,8 +25,15 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+use self::{
+    launch::Ends,
+    managed::Managed,
+    streams::{Input, Output},
+    supervisor::Supervisor,
+    table::Table,
+    terminal::Terminal,
+};
 pub use self::{launch::Launch, table::ProcessLimits};
-use self::{managed::Managed, supervisor::Supervisor, table::Table};
 use crate::{Chunk, ExecSpec, ProcessStatus};
 
 // SIGTERM's two seconds, SIGKILL's five, and the last second of the output pipe.
@@ -69,20 +79,19 @@ impl Processes {
         spec: ExecSpec,
         keep: Box<dyn Send + Sync>,
     ) -> Result<ProcessId, ToolError> {
-        let slot = self.0.reserve()?;
+        let slot = self.0.reserve(spec.tty)?;
         let started = Instant::now();
         let launched = launch::launch(home, &spec)?;
         metrics::histogram!("codespace_process_spawn_seconds", "sandbox" => "none")
             .record(started.elapsed().as_secs_f64());
         // From here an error drops the leader, which ends it.
-        let stdin = pipe::Sender::from_owned_fd(launched.stdin).map_err(ToolError::internal)?;
-        let output = pipe::Receiver::from_owned_fd(launched.output).map_err(ToolError::internal)?;
+        let (input, output, slave) = open(launched.ends).map_err(ToolError::internal)?;
         let exit = spawn::watch(launched.leader.pidfd()).map_err(ToolError::internal)?;
         let id = ProcessId::mint();
         let process = Arc::new(Managed::new(
             home.workspace.clone(),
             self.0.output_bytes(),
-            stdin,
+            input,
         ));
         self.0.insert(id.clone(), process.clone());
         let supervisor = Supervisor {
@@ -92,6 +101,7 @@ impl Processes {
             leader: launched.leader,
             exit,
             output,
+            slave,
             time_limit: home.time_limit,
             started,
             keep,
@@ -126,8 +136,9 @@ impl Processes {
         Ok(self.get(process)?.output(cursor, wait).await)
     }
 
-    /// Writes to stdin, waiting up to five seconds while the pipe is full, and answers
-    /// how many bytes were taken. `close` closes it once all of `data` was taken.
+    /// Writes to stdin, waiting up to five seconds while it is full, and answers how many
+    /// bytes were taken. `close` closes it once all of `data` was taken; a terminal stays
+    /// open, and who reads it is told the end of its input.
     ///
     /// # Errors
     /// `PROCESS_NOT_FOUND`, also when stdin is closed or the process has exited.
@@ -138,6 +149,19 @@ impl Processes {
         close: bool,
     ) -> Result<usize, ToolError> {
         self.get(process)?.write_stdin(data, close).await
+    }
+
+    /// Sets the size of a process's terminal.
+    ///
+    /// # Errors
+    /// `PROCESS_NOT_FOUND`, `PROCESS_NOT_TTY`, `PROCESS_NOT_RUNNING`.
+    pub async fn resize(
+        &self,
+        process: &ProcessId,
+        rows: NonZeroU16,
+        cols: NonZeroU16,
+    ) -> Result<(), ToolError> {
+        self.get(process)?.resize(rows, cols)
     }
 
     /// What is known of a process, waiting up to `wait` for its exit.
@@ -165,8 +189,8 @@ impl Processes {
     }
 
     /// Ends every process and waits for their trees, at most eight seconds. Nothing
-    /// can be started afterwards. SIGKILL of the server skips this: then pipes break,
-    /// but what does not use them lives on.
+    /// can be started afterwards. SIGKILL of the server skips this: then pipes break
+    /// and terminals hang up, but what does not care lives on.
     pub async fn shut_down(&self) {
         let all = self.0.close();
         all.iter().for_each(|process| process.stop());
@@ -177,4 +201,22 @@ impl Processes {
         };
         let _ = timeout(END_TIME, ended).await;
     }
+}
+
+fn open(ends: Ends) -> io::Result<(Input, Output, Option<OwnedFd>)> {
+    Ok(match ends {
+        Ends::Pipes { stdin, output } => (
+            Input::Pipe(pipe::Sender::from_owned_fd(stdin)?),
+            Output::Pipe(pipe::Receiver::from_owned_fd(output)?),
+            None,
+        ),
+        Ends::Terminal { master, slave } => {
+            let terminal = Arc::new(Terminal::new(master)?);
+            (
+                Input::Terminal(terminal.clone()),
+                Output::Terminal(terminal),
+                Some(slave),
+            )
+        }
+    })
 }

@@ -19,15 +19,27 @@ use std::{
 use rustix::process::Pid;
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// What to start. All three descriptors must be 3 or above, as they are in a Rust
+use super::terminal::Master;
+
+/// What to start. All descriptors must be 3 or above, as they are in a Rust
 /// program: its runtime opens what is missing below.
 pub(super) struct Start<'a> {
     pub(super) program: &'a CStr,
     pub(super) argv: &'a [CString],
     pub(super) env: &'a [CString],
     pub(super) cwd: BorrowedFd<'a>,
-    pub(super) stdin: BorrowedFd<'a>,
-    pub(super) output: BorrowedFd<'a>,
+    pub(super) streams: Streams<'a>,
+}
+
+/// What becomes descriptors 0, 1 and 2.
+pub(super) enum Streams<'a> {
+    Pipes {
+        stdin: BorrowedFd<'a>,
+        output: BorrowedFd<'a>,
+    },
+    /// A terminal's path. Opened by the child, whose controlling terminal it becomes:
+    /// it leads a session that has none (tty_ioctl(2), TIOCSCTTY, and open(2), O_NOCTTY).
+    Terminal(&'a CStr),
 }
 
 /// Makes sure that ended children wait to be reaped: with SIGCHLD ignored, as a parent
@@ -50,6 +62,13 @@ pub(super) fn watch(pidfd: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
     // SAFETY: an `OwnedFd` always gives the same descriptor, and the `Arc` inside the
     // result keeps it open for as long as it is registered.
     Ok(unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?)
+}
+
+/// Watches a terminal's master, to read and to write.
+pub(super) fn watch_master(master: Master) -> io::Result<AsyncFd<Master>> {
+    // SAFETY: a `Master` gives the descriptor it owns, always the same, and closes it only
+    // when it is dropped, which the result does after the registration has ended.
+    Ok(unsafe { AsyncFd::register(master) }?)
 }
 
 /// Starts a program as the leader of a new session and group, with default signals and
@@ -141,33 +160,35 @@ impl Actions {
         check(unsafe { libc::posix_spawn_file_actions_init(raw.as_mut_ptr()) })?;
         // SAFETY: init succeeded.
         let mut this = Self(unsafe { raw.assume_init() });
-        let output = start.output.as_raw_fd();
         // SAFETY: `this.0` is an initialised object; the descriptors are borrowed for
-        // longer than the spawn. The actions run in this order in the child.
+        // longer than the spawn, and glibc copies the path. The actions run in this
+        // order in the child, after POSIX_SPAWN_SETSID.
         unsafe {
-            check(libc::posix_spawn_file_actions_addfchdir_np(
-                &mut this.0,
-                start.cwd.as_raw_fd(),
-            ))?;
-            check(libc::posix_spawn_file_actions_adddup2(
-                &mut this.0,
-                start.stdin.as_raw_fd(),
-                0,
-            ))?;
-            check(libc::posix_spawn_file_actions_adddup2(
-                &mut this.0,
-                output,
-                1,
-            ))?;
-            check(libc::posix_spawn_file_actions_adddup2(
-                &mut this.0,
-                output,
-                2,
-            ))?;
-            check(libc::posix_spawn_file_actions_addclosefrom_np(
-                &mut this.0,
-                3,
-            ))?;
+            let raw = &mut this.0;
+            let stdin = match start.streams {
+                Streams::Pipes { stdin, .. } => stdin.as_raw_fd(),
+                Streams::Terminal(path) => {
+                    let flags = libc::O_RDWR;
+                    check(libc::posix_spawn_file_actions_addopen(
+                        raw,
+                        0,
+                        path.as_ptr(),
+                        flags,
+                        0,
+                    ))?;
+                    0
+                }
+            };
+            let output = match start.streams {
+                Streams::Pipes { output, .. } => output.as_raw_fd(),
+                Streams::Terminal(_) => 0,
+            };
+            let cwd = start.cwd.as_raw_fd();
+            check(libc::posix_spawn_file_actions_addfchdir_np(raw, cwd))?;
+            check(libc::posix_spawn_file_actions_adddup2(raw, stdin, 0))?;
+            check(libc::posix_spawn_file_actions_adddup2(raw, output, 1))?;
+            check(libc::posix_spawn_file_actions_adddup2(raw, output, 2))?;
+            check(libc::posix_spawn_file_actions_addclosefrom_np(raw, 3))?;
         }
         Ok(this)
     }

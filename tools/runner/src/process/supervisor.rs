@@ -7,13 +7,13 @@ use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 use codespace_router::ProcessId;
 use rustix::process::Signal;
 use tokio::{
-    io::{AsyncReadExt, unix::AsyncFd},
-    net::unix::pipe,
+    io::unix::AsyncFd,
     time::{Instant, MissedTickBehavior, interval_at, sleep, timeout},
 };
 
 use super::{
     managed::{End, Managed},
+    streams::Output,
     table::{Slot, Table},
     tree::{self, Leader},
 };
@@ -33,7 +33,9 @@ pub(super) struct Supervisor {
     pub(super) process: Arc<Managed>,
     pub(super) leader: Leader,
     pub(super) exit: AsyncFd<Arc<OwnedFd>>,
-    pub(super) output: pipe::Receiver,
+    pub(super) output: Output,
+    /// Of a terminal: what keeps its output open, see `terminal`.
+    pub(super) slave: Option<OwnedFd>,
     pub(super) time_limit: Duration,
     pub(super) started: Instant,
     pub(super) keep: Box<dyn Send + Sync>,
@@ -49,6 +51,7 @@ impl Supervisor {
             mut leader,
             exit,
             output,
+            slave,
             time_limit,
             started,
             keep,
@@ -64,8 +67,9 @@ impl Supervisor {
         }
         force_end(&leader, &exit).await;
         let status = leader.reap();
+        drop(slave);
         if timeout(DRAIN_TIME, &mut reader).await.is_err() {
-            tracing::warn!(process = %id, "something that could not be ended still holds the output pipe");
+            tracing::warn!(process = %id, "something that could not be ended still holds the output");
             reader.abort();
             let _ = reader.await;
         }
@@ -153,13 +157,9 @@ async fn force_end(leader: &Leader, exit: &AsyncFd<Arc<OwnedFd>>) {
     }
 }
 
-async fn read_all(mut output: pipe::Receiver, process: Arc<Managed>) {
-    // Nothing is allocated for a process that says nothing, little for one that says little.
+async fn read_all(mut output: Output, process: Arc<Managed>) {
     let mut buffer = Vec::new();
-    while output.readable().await.is_ok() {
-        if buffer.is_empty() {
-            buffer.resize(4096, 0);
-        }
+    loop {
         match output.read(&mut buffer).await {
             Ok(0) | Err(_) => return,
             Ok(count) => {

@@ -39,12 +39,15 @@ struct Rows {
 }
 
 /// A counted place for a live process.
-pub(super) struct Slot(Arc<Table>);
+pub(super) struct Slot {
+    table: Arc<Table>,
+    tty: &'static str,
+}
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.0.rows().live -= 1;
-        metrics::gauge!("codespace_processes", "tty" => "false").decrement(1.0);
+        self.table.rows().live -= 1;
+        metrics::gauge!("codespace_processes", "tty" => self.tty).decrement(1.0);
     }
 }
 
@@ -69,7 +72,7 @@ impl Table {
     }
 
     /// Takes a place before anything is spawned.
-    pub(super) fn reserve(self: &Arc<Self>) -> Result<Slot, ToolError> {
+    pub(super) fn reserve(self: &Arc<Self>, tty: bool) -> Result<Slot, ToolError> {
         let mut rows = self.rows();
         if rows.closed {
             return Err(ToolError::new(
@@ -87,8 +90,12 @@ impl Table {
             ));
         }
         rows.live += 1;
-        metrics::gauge!("codespace_processes", "tty" => "false").increment(1.0);
-        Ok(Slot(self.clone()))
+        let tty = if tty { "true" } else { "false" };
+        metrics::gauge!("codespace_processes", "tty" => tty).increment(1.0);
+        Ok(Slot {
+            table: self.clone(),
+            tty,
+        })
     }
 
     pub(super) fn insert(&self, id: ProcessId, process: Arc<Managed>) {

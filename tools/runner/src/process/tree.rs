@@ -7,10 +7,10 @@
 //! the server's children (not all of /proc) finds it.
 //!
 //! Whose is such a child? Its session is the command's, unless it made its own. Then it
-//! is the command's if it holds the command's pipes, or if no other command that is
+//! is the command's if it holds the command's pipes or terminal, or if no other command that is
 //! older than it still runs. Else it is left alone until that other command ends: a
 //! process is never ended for the wrong command, and at the latest ended with the last
-//! one it could belong to. Not covered: a daemon of its own session, without the pipes,
+//! one it could belong to. Not covered: a daemon of its own session, without the streams,
 //! while an older command of another workspace runs; and the death of the server by
 //! SIGKILL. The sandbox's PID namespace makes both certain.
 //!
@@ -18,6 +18,7 @@
 
 use std::{
     collections::HashMap,
+    ffi::OsString,
     fs,
     os::fd::{AsFd, OwnedFd},
     path::Path,
@@ -31,13 +32,13 @@ use rustix::process::{
 
 // Subreaping is a property of the whole OS process, so what is known of leaders is too.
 static LEADERS: Mutex<Option<HashMap<i32, Known>>> = Mutex::new(None);
-// Held for reading from before a spawn until its leader is registered, for writing
-// while children are listed and reaped: no command is ever taken for a stranger, and
-// no id is used again between look and reap.
+// Held for reading from before a spawn until its leader is registered and while a leader
+// is reaped, for writing while children are listed and reaped: no command is ever taken
+// for a stranger, and no id is used again between look and reap.
 static SPAWNING: RwLock<()> = RwLock::new(());
 
 struct Known {
-    pipes: [u64; 2],
+    streams: Vec<OsString>,
     ending: bool,
 }
 
@@ -69,10 +70,10 @@ pub(super) struct Status {
 }
 
 impl Leader {
-    /// Runs `spawn` and registers what it started. `pipes` are the inode numbers of its
-    /// stdin and output.
+    /// Runs `spawn` and registers what it started. `streams` are its pipes or its
+    /// terminal, as the links in /proc/PID/fd name them.
     pub(super) fn start(
-        pipes: [u64; 2],
+        streams: Vec<OsString>,
         spawn: impl FnOnce() -> std::io::Result<Pid>,
     ) -> std::io::Result<Self> {
         let _guard = SPAWNING.read().unwrap_or_else(PoisonError::into_inner);
@@ -90,7 +91,7 @@ impl Leader {
             leaders.insert(
                 pid.as_raw_pid(),
                 Known {
-                    pipes,
+                    streams,
                     ending: false,
                 },
             )
@@ -158,6 +159,8 @@ impl Leader {
         if self.reaped {
             return None;
         }
+        // The kernel's list of children skips some when one goes while it is read.
+        let _guard = SPAWNING.read().unwrap_or_else(PoisonError::into_inner);
         let status = waitid(
             WaitId::PidFd(self.pidfd.as_fd()),
             WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
@@ -196,28 +199,25 @@ pub(super) fn reap_orphans() {
 fn scan() -> Vec<Stat> {
     let _guard = SPAWNING.write().unwrap_or_else(PoisonError::into_inner);
     let server = getpid().as_raw_pid();
-    let mut strangers = children(server);
-    with_leaders(|leaders| strangers.retain(|pid| !leaders.contains_key(pid)));
-    if strangers.is_empty() {
-        return Vec::new();
-    }
-    let Some(own) = Stat::read(server) else {
-        return Vec::new();
-    };
-    let mut alive: Vec<_> = strangers.into_iter().filter_map(Stat::read).collect();
-    alive.retain(|stat| stat.parent == server && stat.session != own.session);
-    alive.retain(|stat| {
-        if stat.zombie
-            && let Some(pid) = Pid::from_raw(stat.pid)
-        {
-            let _ = waitid(
-                WaitId::Pid(pid),
-                WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
-            );
+    loop {
+        let mut strangers = children(server);
+        with_leaders(|leaders| strangers.retain(|pid| !leaders.contains_key(pid)));
+        if strangers.is_empty() {
+            return Vec::new();
         }
-        !stat.zombie
-    });
-    alive
+        let Some(own) = Stat::read(server) else {
+            return Vec::new();
+        };
+        let mut found: Vec<_> = strangers.into_iter().filter_map(Stat::read).collect();
+        found.retain(|stat| stat.parent == server && stat.session != own.session);
+        let (ended, alive): (Vec<_>, Vec<_>) = found.into_iter().partition(|stat| stat.zombie);
+        let reaped = ended.iter().filter(|stat| stat.reap()).count();
+        // One that ended after the children were listed left its own to the server then,
+        // and those are in no list yet.
+        if reaped == 0 {
+            return alive;
+        }
+    }
 }
 
 fn is_of(me: i32, orphan: &Stat, leaders: &HashMap<i32, Known>) -> bool {
@@ -239,7 +239,7 @@ fn is_of(me: i32, orphan: &Stat, leaders: &HashMap<i32, Known>) -> bool {
     }
     leaders
         .get(&me)
-        .is_some_and(|known| orphan.holds(&known.pipes))
+        .is_some_and(|known| orphan.holds(&known.streams))
 }
 
 /// What `/proc/PID/stat` says (proc_pid_stat(5)).
@@ -275,6 +275,13 @@ impl Stat {
         })
     }
 
+    /// Reaps it, if it is an ended child of the server.
+    fn reap(&self) -> bool {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        Pid::from_raw(self.pid)
+            .is_some_and(|pid| matches!(waitid(WaitId::Pid(pid), look), Ok(Some(_))))
+    }
+
     /// Signals exactly the process that was looked at.
     fn signal(&self, signal: Signal) {
         let Some(Ok(pidfd)) =
@@ -288,13 +295,10 @@ impl Stat {
         }
     }
 
-    fn holds(&self, pipes: &[u64; 2]) -> bool {
+    fn holds(&self, streams: &[OsString]) -> bool {
         (0..3).any(|fd| {
-            fs::read_link(format!("/proc/{}/fd/{fd}", self.pid)).is_ok_and(|target| {
-                pipes
-                    .iter()
-                    .any(|inode| target.as_os_str() == format!("pipe:[{inode}]").as_str())
-            })
+            fs::read_link(format!("/proc/{}/fd/{fd}", self.pid))
+                .is_ok_and(|target| streams.iter().any(|stream| target.as_os_str() == stream))
         })
     }
 }

@@ -41,7 +41,7 @@ fn faults_name_file_line_key_and_remedy() {
         ("[auth]\nmode = \"proxy\"\n", "not built"),
         ("[auth]\nmode = \"bearer\"\n", "auth.tokens"),
         (
-            "[sandbox]\nmode = \"required\"\n",
+            "[sandbox]\nmode = \"sometimes\"\n",
             "codespace.toml:2: sandbox.mode",
         ),
         ("[runner]\nkind = \"uds\"\n", "runner.kind"),

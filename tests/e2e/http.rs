@@ -1,115 +1,17 @@
 //! The HTTP edge, spoken to by hand: what a browser, a scanner or a broken client sends.
 
-use std::{
-    fs,
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
-    process::{Child, Stdio},
-};
+use std::io::{Read, Write};
 
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use tempfile::TempDir;
 
-use crate::support::program;
-
-const TOKEN: &str = "0123456789abcdef0123";
-
-struct Http {
-    child: Child,
-    address: String,
-    _place: TempDir,
-}
-
-fn start() -> Http {
-    let place = tempfile::tempdir().expect("a folder");
-    let root = place.path().join("root");
-    fs::create_dir(&root).expect("a root");
-    let mut child = program()
-        .args(["serve", "--listen", "127.0.0.1:0", "--workspace"])
-        .arg(format!("w={}", root.display()))
-        .env("XDG_STATE_HOME", place.path().join("state"))
-        .env("CODESPACE_ADMIN__LISTEN", "")
-        .env("CODESPACE_HTTP_TOKEN", TOKEN)
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it starts");
-    let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
-    let address = loop {
-        let line = lines.next().expect("a banner").expect("text");
-        assert!(!line.contains(TOKEN), "the token is in the log");
-        if let Some((_, rest)) = line.split_once("http://") {
-            break rest.trim_end_matches("/mcp").to_owned();
-        }
-    };
-    // Keeps the pipe open, so that a log line never fails.
-    std::thread::spawn(move || lines.for_each(drop));
-    Http {
-        child,
-        address,
-        _place: place,
-    }
-}
-
-impl Http {
-    fn connect(&self) -> TcpStream {
-        TcpStream::connect(&self.address).expect("it listens")
-    }
-
-    /// Status line, headers and body of one exchange.
-    fn send(&self, method: &str, path: &str, headers: &[&str], body: &[u8]) -> String {
-        let mut stream = self.connect();
-        let mut head = format!(
-            "{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n",
-            body.len()
-        );
-        if !headers.iter().any(|header| header.starts_with("Host:")) {
-            head.push_str("Host: localhost\r\n");
-        }
-        for header in headers {
-            head.push_str(header);
-            head.push_str("\r\n");
-        }
-        // The server may answer and close before it has read all of a body it refuses.
-        let _ = stream
-            .write_all(format!("{head}\r\n").as_bytes())
-            .and_then(|()| stream.write_all(body));
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        String::from_utf8_lossy(&answer).into_owned()
-    }
-
-    fn post(&self, body: &[u8]) -> String {
-        let auth = format!("Authorization: Bearer {TOKEN}");
-        self.send(
-            "POST",
-            "/mcp",
-            &[&auth, "Content-Type: application/json", "Accept: */*"],
-            body,
-        )
-    }
-}
-
-impl Drop for Http {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn assert_status(answer: &str, status: u16) {
-    assert!(
-        answer.starts_with(&format!("HTTP/1.1 {status} ")),
-        "wanted {status}: {}",
-        &answer[..answer.len().min(400)]
-    );
-}
+use crate::support::http::{Http, TOKEN, assert_status};
 
 #[test]
 fn the_edge_refuses_what_is_not_for_it() {
-    let http = start();
+    let http = Http::start();
     let auth = format!("Authorization: Bearer {TOKEN}");
     let list = br#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
     let json = "Content-Type: application/json";
@@ -178,7 +80,7 @@ fn the_edge_refuses_what_is_not_for_it() {
 
 #[test]
 fn malformed_and_oversized_bodies_are_answered_and_the_server_lives() {
-    let http = start();
+    let http = Http::start();
     for (body, code) in [
         (&b"{"[..], "-32700"),
         (b"[]", "-32600"),
@@ -243,7 +145,7 @@ fn malformed_and_oversized_bodies_are_answered_and_the_server_lives() {
 
 #[test]
 fn sigterm_answers_calls_that_are_on_their_way_and_exits_zero() {
-    let mut http = start();
+    let mut http = Http::start();
     let call = |tool: &str, arguments: &str| {
         format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}}}}}"#

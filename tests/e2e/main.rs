@@ -2,7 +2,12 @@
 
 mod config;
 mod crash;
+mod faults;
 mod http;
+mod large;
+mod many;
+mod rmcp_client;
+mod sessions;
 mod stdio;
 mod support;
 mod terminal;

@@ -1,5 +1,7 @@
 //! A server of this build over stdio, spoken to by hand: one JSON message a line.
 
+pub(crate) mod http;
+
 use std::{
     io::{BufRead, BufReader, Write},
     path::Path,
@@ -96,6 +98,22 @@ impl Server {
         );
         assert!(answer.get("result").is_some(), "{answer}");
         answer["result"]["structuredContent"].clone()
+    }
+
+    /// Runs a command in the workspace `w` to its end; what it printed.
+    pub(crate) fn run(&mut self, command: &[&str]) -> String {
+        let started = self.call(
+            "exec_command",
+            json!({ "workspace_id": "w", "command": command }),
+        );
+        let id = &started["process_id"];
+        let status = self.call(
+            "process_status",
+            json!({ "process_id": id, "wait_ms": 30_000 }),
+        );
+        assert_eq!(status["state"], "exited", "{started} {status}");
+        let output = self.call("read_process", json!({ "process_id": id }));
+        output["chunk"].as_str().expect("text").to_owned()
     }
 
     pub(crate) fn kill(mut self) {

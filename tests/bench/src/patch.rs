@@ -167,7 +167,9 @@ pub(crate) async fn measure(programs: &Programs, effort: Effort, table: &mut Tab
         names: (0..200).map(|at| format!("d{}/{at}", at % 10)).collect(),
         ..hundred
     };
-    let rounds = effort.pick(2, 40);
+    // Few: ext4 steps over inodes that were freed in the last minutes, so each round is slower,
+    // for every program.
+    let rounds = effort.pick(2, 12);
     let what = "patch, 200 files";
     one(programs, table, what, &many, rounds, (30.0, &[GIT])).await?;
     let long = Files {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use codespace_patch::{Entry, Patch, Tree, plan};
 use libfuzzer_sys::fuzz_target;
 
-struct Same(Arc<[u8]>);
+struct Same(Arc<Vec<u8>>);
 
 impl Tree for Same {
     type Error = Infallible;
@@ -24,6 +24,6 @@ impl Tree for Same {
 fuzz_target!(|input: (&str, &[u8])| {
     let (text, file) = input;
     if let Ok(patch) = Patch::parse(text) {
-        let _ = plan(&patch, &mut Same(Arc::from(file)));
+        let _ = plan(&patch, &mut Same(Arc::new(file)));
     }
 });

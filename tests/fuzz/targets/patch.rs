@@ -7,7 +7,7 @@ use std::sync::Arc;
 use codespace_patch::{Entry, Patch, Tree, plan};
 use libfuzzer_sys::fuzz_target;
 
-struct Same(Arc<[u8]>);
+struct Same(Arc<Vec<u8>>);
 
 impl Tree for Same {
     type Error = Infallible;
@@ -31,6 +31,6 @@ fuzz_target!(|input: &[u8]| {
     let text = parts.next().and_then(|text| std::str::from_utf8(text).ok());
     let file = parts.next().unwrap_or_default();
     if let Some(Ok(patch)) = text.map(Patch::parse) {
-        let _ = plan(&patch, &mut Same(Arc::from(file)));
+        let _ = plan(&patch, &mut Same(Arc::new(file.to_vec())));
     }
 });

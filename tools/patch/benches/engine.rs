@@ -10,7 +10,7 @@ use std::sync::Arc;
 use codespace_patch::{Entry, Patch, Tree, plan};
 use criterion::{Criterion, criterion_group, criterion_main};
 
-struct Files<'a>(&'a HashMap<String, Arc<[u8]>>);
+struct Files<'a>(&'a HashMap<String, Arc<Vec<u8>>>);
 
 impl Tree for Files<'_> {
     type Error = Infallible;
@@ -27,17 +27,17 @@ impl Tree for Files<'_> {
     }
 }
 
-fn numbered(lines: usize) -> Arc<[u8]> {
+fn numbered(lines: usize) -> Arc<Vec<u8>> {
     let text: String = (0..lines)
         .map(|at| format!("let value_{at} = compute({at});\n"))
         .collect();
-    Arc::from(text.into_bytes())
+    Arc::new(text.into_bytes())
 }
 
 fn run(
     criterion: &mut Criterion,
     name: &str,
-    files: &HashMap<String, Arc<[u8]>>,
+    files: &HashMap<String, Arc<Vec<u8>>>,
     ops: &str,
     fits: bool,
 ) {
@@ -71,7 +71,7 @@ fn engine(criterion: &mut Criterion) {
 
     let equal = HashMap::from([(
         "f".to_owned(),
-        Arc::from("same line\n".repeat(200_000).into_bytes()),
+        Arc::new("same line\n".repeat(200_000).into_bytes()),
     )]);
     let block = "-same line\n".repeat(500);
     run(

@@ -13,8 +13,8 @@ use crate::update::{self, HunkReport};
 pub enum Entry {
     /// Nothing.
     Absent,
-    /// A regular file with these bytes.
-    File(Arc<[u8]>),
+    /// A regular file with these bytes. Not `Arc<[u8]>`: that would copy every file once more.
+    File(Arc<Vec<u8>>),
     /// A directory.
     Directory,
     /// A device, socket, pipe or the like.
@@ -45,7 +45,7 @@ pub trait Tree {
 /// A file in the view.
 #[derive(Clone, Debug)]
 pub(crate) struct File {
-    pub(crate) bytes: Arc<[u8]>,
+    pub(crate) bytes: Arc<Vec<u8>>,
     /// The path it had before the patch; none for a file the patch adds.
     pub(crate) origin: Option<String>,
     pub(crate) hunks: Vec<HunkReport>,
@@ -63,7 +63,7 @@ pub(crate) enum Node {
 /// A path at the start and now.
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
-    pub(crate) before: Option<Arc<[u8]>>,
+    pub(crate) before: Option<Arc<Vec<u8>>>,
     pub(crate) now: Node,
 }
 
@@ -99,7 +99,7 @@ pub fn plan<T: Tree>(patch: &Patch, tree: &mut T) -> Result<Plan, PlanError<T::E
                 view.put(
                     path,
                     File {
-                        bytes: Arc::from(bytes.into_bytes()),
+                        bytes: Arc::new(bytes.into_bytes()),
                         origin: None,
                         hunks: Vec::new(),
                     },
@@ -139,7 +139,7 @@ fn updated(mut file: File, hunks: &[Hunk], line: usize) -> Result<File, PatchErr
     if !hunks.is_empty() {
         let (bytes, reports) = update::apply(&file.bytes, hunks, line)?;
         if bytes != *file.bytes {
-            file.bytes = Arc::from(bytes);
+            file.bytes = Arc::new(bytes);
         }
         file.hunks.extend(reports);
     }

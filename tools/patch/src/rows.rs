@@ -25,9 +25,9 @@ pub struct PlannedChange {
     /// Where a moved file ends up. That path has its own `Update` row only if it held another file before.
     pub moved_to: Option<String>,
     /// The bytes at `path` before; none for an Add.
-    pub before: Option<Arc<[u8]>>,
+    pub before: Option<Arc<Vec<u8>>>,
     /// The bytes afterwards: at `moved_to` for a move, at `path` otherwise; none for a Delete.
-    pub after: Option<Arc<[u8]>>,
+    pub after: Option<Arc<Vec<u8>>>,
     /// How the hunks that made `after` were placed, in the order of the patch.
     pub hunks: Vec<HunkReport>,
 }

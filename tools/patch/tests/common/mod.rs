@@ -47,7 +47,7 @@ impl Tree for Memory {
             }
         }
         match self.things.get(path) {
-            Some(Thing::File(bytes)) => Ok(Entry::File(Arc::from(bytes.as_slice()))),
+            Some(Thing::File(bytes)) => Ok(Entry::File(Arc::new(bytes.clone()))),
             Some(Thing::Directory) => Ok(Entry::Directory),
             Some(Thing::Special) => Ok(Entry::Special),
             Some(Thing::Link) => Err(Refused::Link),

@@ -251,7 +251,7 @@ fn seen(view: &mut View<'_>, path: &str) -> Result<Option<Rc<FileSeen>>, ToolErr
 fn work(
     path: String,
     before: Option<Rc<FileSeen>>,
-    after: Option<(Arc<[u8]>, Print)>,
+    after: Option<(Arc<Vec<u8>>, Print)>,
     like: Option<Rc<FileSeen>>,
 ) -> DraftWork {
     let (bytes, after) = after.unzip();

@@ -69,6 +69,9 @@ impl Transaction {
     }
 }
 
+/// Read at once when a file is compared with the plan.
+const PIECE: usize = 128 * 1024;
+
 enum Stop {
     /// Another writer was there first; its file is as it was.
     Changed,
@@ -162,15 +165,21 @@ fn holds(folder: &OwnedFd, name: &str, bytes: &[u8], buffer: &mut Vec<u8>) -> bo
     let Ok(file) = open_beneath(folder, name, OFlags::RDONLY, Mode::empty()) else {
         return false;
     };
-    buffer.clear();
-    buffer.reserve(bytes.len() + 1);
-    while buffer.len() <= bytes.len() {
+    // Piece by piece: a buffer that stays in the cache, and no fresh memory for a large file.
+    let mut rest = bytes;
+    loop {
+        buffer.clear();
+        buffer.reserve(PIECE.min(rest.len() + 1));
         match rustix::io::read(&file, rustix::buffer::spare_capacity(buffer)) {
-            Ok(0) => break,
-            Ok(_) if buffer.len() == bytes.len() => break,
-            Ok(_) | Err(Errno::INTR) => {}
+            Ok(0) => return rest.is_empty(),
+            Ok(_) => match rest.strip_prefix(buffer.as_slice()) {
+                // A read that leaves room at the expected end has seen the file's end.
+                Some([]) if buffer.len() < buffer.capacity() => return true,
+                Some(after) => rest = after,
+                None => return false,
+            },
+            Err(Errno::INTR) => {}
             Err(_) => return false,
         }
     }
-    buffer.as_slice() == bytes
 }

@@ -76,7 +76,7 @@ impl Seen {
 /// A file as it was read.
 #[derive(Debug)]
 pub(super) struct FileSeen {
-    pub(super) bytes: Arc<[u8]>,
+    pub(super) bytes: Arc<Vec<u8>>,
     pub(super) seen: Seen,
     pub(super) attributes: Attributes,
     version: OnceCell<String>,
@@ -157,7 +157,7 @@ impl<'a> View<'a> {
             return Ok(Place::TooLarge);
         };
         Ok(Place::File(Rc::new(FileSeen {
-            bytes: bytes.into(),
+            bytes: Arc::new(bytes),
             seen: Seen::of(&stat),
             attributes: Attributes::of(&file, &stat),
             version: OnceCell::new(),

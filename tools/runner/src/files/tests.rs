@@ -5,7 +5,6 @@ mod cases;
 mod crash;
 mod faults;
 mod look;
-mod speed;
 
 use std::{
     collections::BTreeMap,

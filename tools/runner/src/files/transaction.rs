@@ -64,7 +64,7 @@ pub(super) struct Work {
     /// How the file looked that is replaced or removed.
     pub(super) seen: Option<Seen>,
     /// The new bytes.
-    pub(super) after: Option<Arc<[u8]>>,
+    pub(super) after: Option<Arc<Vec<u8>>>,
     /// Whose attributes the new file takes.
     pub(super) like: Option<Rc<FileSeen>>,
 }

@@ -88,33 +88,3 @@ async fn many_terminals_leave_nothing() {
     .await
     .expect("nothing is left");
 }
-
-// `cargo test --release -- --ignored --nocapture` prints it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement"]
-async fn cost_of_echo() {
-    let b = bench().await;
-    for round in 0..3 {
-        let start = tokio::time::Instant::now();
-        for _ in 0..500 {
-            let id = b.start(&["/bin/echo", "hi"]).await;
-            b.exit(&id).await;
-        }
-        let ours = start.elapsed() / 500;
-        let start = tokio::time::Instant::now();
-        for _ in 0..500 {
-            std::process::Command::new("/bin/echo")
-                .arg("hi")
-                .output()
-                .expect("ran");
-        }
-        println!(
-            "round {round}: ours {ours:?}, bare {:?}",
-            start.elapsed() / 500
-        );
-    }
-    let id = b.start(&["head", "-c", "2000000000", "/dev/zero"]).await;
-    let start = tokio::time::Instant::now();
-    b.all.status(&id, HANG).await.expect("known");
-    println!("2 GB of output: {:?}", start.elapsed());
-}

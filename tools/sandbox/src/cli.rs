@@ -4,7 +4,7 @@ use std::{
     ffi::{CString, OsStr, OsString},
     fs::{self, File},
     io::Read,
-    os::unix::ffi::OsStrExt,
+    os::{fd::AsFd, unix::ffi::OsStrExt},
     path::Path,
     process::ExitCode,
 };
@@ -19,6 +19,7 @@ use crate::{
     fault::{Fault, Step},
     init::Job,
     launcher::{
+        self,
         prepared::{Prepared, own_stdio},
         serve,
     },
@@ -104,6 +105,14 @@ fn run(plan: &OsStr, command: &[OsString]) -> Result<ExitCode, Fault> {
 fn run_inside(plan: Plan, cgroup: &Cgroup, command: &[OsString]) -> Result<u8, Fault> {
     sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
         .step("tying the run to its parent")?;
+    if rustix::process::geteuid().is_root() {
+        for fd in &own_stdio()? {
+            // A person's terminal stays theirs.
+            if !rustix::termios::isatty(fd) {
+                launcher::give(fd.as_fd(), plan.uid, plan.gid).step("giving the output away")?;
+            }
+        }
+    }
     let limited = cgroup.join(std::process::id()).is_ok() && cgroup.limits_memory();
     let mut prepared = Prepared::new(plan, limited)?;
     while !prepared.scan.is_done() {

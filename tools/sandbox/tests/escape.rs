@@ -4,6 +4,8 @@
 //! namespaces and without. A Python prelude gives raw system calls; an attempt prints
 //! `ESCAPED` and why when it got somewhere.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::{

@@ -1,5 +1,7 @@
 //! The server's side: starting, ending, telling the truth, leaving nothing behind.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::{

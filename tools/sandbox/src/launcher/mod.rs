@@ -26,11 +26,13 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    fs::{FileType, Gid, Uid, fchown, fstat},
     net::{
         AddressFamily, SocketFlags, SocketType, socketpair,
         sockopt::{Timeout, set_socket_timeout},
     },
     process::{Pid, PidfdFlags, pidfd_open},
+    termios::isatty,
 };
 pub use spawned::{Ended, LimitHit, SpawnError, Spawned};
 
@@ -148,13 +150,11 @@ impl Launcher {
         if command.argv.is_empty() {
             return Err(SpawnError::Exec(io::ErrorKind::NotFound.into()));
         }
-        if let (Some((uid, gid)), Some(_)) = (link.owner, command.terminal) {
-            let (uid, gid) = (
-                rustix::fs::Uid::from_raw(uid),
-                rustix::fs::Gid::from_raw(gid),
-            );
-            rustix::fs::fchown(command.stdio[0], Some(uid), Some(gid))
-                .map_err(|error| SpawnError::Launcher(error.into()))?;
+        if let Some((uid, gid)) = link.owner {
+            // A command may open its own output by name (/dev/stderr, its terminal).
+            for fd in command.stdio {
+                give(fd, uid, gid).map_err(SpawnError::Launcher)?;
+            }
         }
         spawned::spawn(link, command)
     }
@@ -227,6 +227,17 @@ impl Link {
             }
         }
     }
+}
+
+/// Makes a pipe or a terminal another user's; a file stays whose it is.
+pub(crate) fn give(fd: BorrowedFd<'_>, uid: u32, gid: u32) -> io::Result<()> {
+    let found = fstat(fd)?;
+    let kind = FileType::from_raw_mode(found.st_mode);
+    let terminal = kind == FileType::CharacterDevice && isatty(fd);
+    if found.st_uid != uid && (terminal || kind == FileType::Fifo) {
+        fchown(fd, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+    }
+    Ok(())
 }
 
 fn gone() -> io::Error {

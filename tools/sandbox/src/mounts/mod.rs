@@ -172,9 +172,9 @@ fn leave_old_root() -> Result<(), Fault> {
     unmount(".", UnmountFlags::DETACH).step("leaving the old root")?;
     rustix::process::chdir("/").step("entering the new root")?;
     folder(WORKSHOP, 0o700)?;
-    folder(&format!("{WORKSHOP}/folder"), 0o555)?;
+    folder(format!("{WORKSHOP}/folder"), 0o555)?;
     fs::write(format!("{WORKSHOP}/file"), "").step("making an empty file")?;
-    folder(&format!("{WORKSHOP}/scratch"), 0o700)
+    folder(format!("{WORKSHOP}/scratch"), 0o700)
 }
 
 fn folder(path: impl AsRef<Path>, mode: u32) -> Result<(), Fault> {

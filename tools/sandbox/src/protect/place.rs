@@ -49,7 +49,7 @@ pub(super) enum State {
 pub(super) struct Stamp {
     inode: u64,
     size: i64,
-    changed: (i64, i64),
+    changed: (i64, u64),
 }
 
 impl State {
@@ -185,7 +185,7 @@ fn read_at(folder: &OwnedFd, name: &OsString, depth: usize) -> State {
             let stamp = Stamp {
                 inode: found.st_ino,
                 size: found.st_size,
-                changed: (found.st_ctime as i64, found.st_ctime_nsec as i64),
+                changed: (found.st_ctime, found.st_ctime_nsec),
             };
             State::File(mode, stamp, content(folder, name))
         }

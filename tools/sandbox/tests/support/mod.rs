@@ -1,5 +1,6 @@
 //! A workspace, something outside it, and ways to run a command in the sandbox.
 #![allow(
+    clippy::unwrap_used,
     dead_code,
     unreachable_pub,
     missing_docs,

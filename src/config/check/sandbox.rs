@@ -74,6 +74,7 @@ pub(super) fn network(
             "\"enabled\" cannot be enforced with sandbox.mode = \"off\": commands have the whole network anyway; turn the sandbox on, or remove the key",
         ));
     }
+    // (the managed proxy is wired in here)
     Ok(Some(NetworkConfig {
         allow: entry.allow_domains.clone().unwrap_or_default(),
         private: entry.allow_private.clone().unwrap_or_default(),

@@ -3,7 +3,7 @@
 use std::{os::unix::fs::PermissionsExt, time::Duration};
 
 use codespace_router::{Code, Ledger, Lookup};
-use codespace_store::{Durability, OpenFault, Store, StoreOptions};
+use codespace_store::{OpenFault, Store, StoreOptions};
 
 use crate::{applied, mint, open, options};
 

@@ -128,10 +128,7 @@ pub fn check(config: &Config) -> Result<()> {
     };
     let confined = confine::all(config)?;
     let facts = facts::gather(&confined, vec!["streamable-http"]);
-    let listen = match &config.listen {
-        Listen::Tcp(address) => address.to_string(),
-        Listen::Unix(path) => format!("unix:{}", path.display()),
-    };
+    let listen = &config.listen;
     println!(
         "the configuration is valid\n{}{}  store      {store}\n  listen     {listen}",
         workspaces(config),

@@ -7,11 +7,12 @@ use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
         CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, Implementation,
-        ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
-        ToolAnnotations,
+        ListToolsResult, PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
+        Tool, ToolAnnotations,
     },
     service::RequestContext,
 };
+use serde_json::Value;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
@@ -96,6 +97,22 @@ impl ServerHandler for Handler {
                 .and_then(|parts| parts.headers.get(name)?.to_str().ok())
                 .map(str::to_owned)
         };
+        // A proxy routes and may authorize by this header, whatever the revision. rmcp checks it,
+        // in its base64 form too, from 2026-07-28 on.
+        let told = header("mcp-param-workspace-id");
+        let asked = request
+            .arguments
+            .as_ref()
+            .and_then(|arguments| arguments.get("workspace_id"));
+        if let Some(told) = told
+            && context.protocol_version() < Some(ProtocolVersion::V_2026_07_28)
+            && asked.and_then(Value::as_str) != Some(&told)
+        {
+            return Err(ErrorData::invalid_params(
+                "Mcp-Param-Workspace-Id: must equal the argument workspace_id, or be left out",
+                None,
+            ));
+        }
         let meta = &context.meta.0;
         let trace = TraceContext {
             parent: meta

@@ -41,6 +41,9 @@ use crate::{
     transport::{admin::Admin, http, stdio},
 };
 
+/// Connections, two for each process, files at work, and room.
+const DESCRIPTORS: u64 = 16_384;
+
 /// The execution layer of coding agents, served over MCP.
 #[derive(Parser)]
 #[command(name = "codespace", version)]
@@ -88,11 +91,11 @@ fn main() -> ExitCode {
         return codespace_sandbox::helper_main(&arguments);
     }
     let cli = Cli::parse();
-    telemetry::init_logs(cli.log_format);
+    let _logs = telemetry::init_logs(cli.log_format);
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("codespace: {error:#}");
+            telemetry::tell(&format!("codespace: {error:#}\n"));
             ExitCode::FAILURE
         }
     }
@@ -132,8 +135,17 @@ fn run(command: Command) -> Result<()> {
     served
 }
 
-/// No core dumps, no reading of this process's memory by another: it holds tokens.
+/// No core dumps, no reading of this process's memory by another: it holds tokens. And as
+/// many descriptors as the operator allows at all: the usual 1,024 are few for a server.
 fn harden() -> Result<()> {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // With far more, programs that close every number there could be get slow.
+        let wanted = hard.min(DESCRIPTORS);
+        if soft < wanted {
+            let _ = setrlimit(Resource::RLIMIT_NOFILE, wanted, hard);
+        }
+    }
     nix::sys::prctl::set_dumpable(false).context("the process cannot be made non-dumpable")?;
     nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0)
         .context("core dumps cannot be turned off")?;
@@ -163,7 +175,7 @@ async fn serve(config: &Config) -> Result<()> {
         let facts = app.facts.clone().await;
         let admin = admin.as_deref();
         let text = banner::serve(config, &name, admin, &app.store_note, &facts);
-        eprint!("{text}");
+        telemetry::tell(&text);
     };
     // Readiness goes first, so that a proxy sends its next calls elsewhere.
     let stopped = async {
@@ -181,26 +193,56 @@ async fn serve(config: &Config) -> Result<()> {
 async fn serve_stdio(config: &Config) -> Result<()> {
     let stop = stop_on_signal()?;
     let app = App::build(config, vec!["stdio"]).await?;
+    let facts = app.facts.clone();
+    let (text, note) = (config, &app.store_note);
     let told = async {
-        let facts = app.facts.clone().await;
-        eprint!("{}", banner::stdio(config, &app.store_note, &facts));
+        let facts = facts.await;
+        telemetry::tell(&banner::stdio(text, note, &facts));
     };
-    let serving = stdio::serve(app.handler.clone(), config.body_bytes, stop.cancelled());
+    let drained = app.shut_down().shared();
+    let serving = stdio::serve(
+        app.handler.clone(),
+        config.body_bytes,
+        stop,
+        drained.clone(),
+    );
     let ((), served) = tokio::join!(told, serving);
-    app.shut_down().await;
+    drained.await;
     served
 }
 
-/// Cancelled by the first SIGTERM or SIGINT.
+/// Cancelled by the first signal that asks for an end: a closed terminal does, too, unless
+/// the server was started to outlive it (nohup).
 fn stop_on_signal() -> Result<CancellationToken> {
+    use nix::sys::signal::Signal;
     use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be caught")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be caught")?;
     let stop = CancellationToken::new();
-    let told = stop.clone();
-    tokio::spawn(async move {
-        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-        told.cancel();
-    });
+    for wanted in [
+        Signal::SIGTERM,
+        Signal::SIGINT,
+        Signal::SIGQUIT,
+        Signal::SIGHUP,
+    ] {
+        if wanted == Signal::SIGHUP && is_ignored(wanted) {
+            continue;
+        }
+        let mut caught = signal(SignalKind::from_raw(wanted as i32))
+            .with_context(|| format!("{wanted} cannot be caught"))?;
+        let told = stop.clone();
+        tokio::spawn(async move {
+            caught.recv().await;
+            told.cancel();
+        });
+    }
     Ok(stop)
+}
+
+/// Whether whoever started the server had the signal ignored (proc_pid_status(5)).
+fn is_ignored(signal: nix::sys::signal::Signal) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1 << (signal as i32 - 1)) != 0)
 }

@@ -1,9 +1,13 @@
 //! Logs on stderr, and the Prometheus recorder with a word of help for every metric.
 
-use std::io::IsTerminal;
+use std::{
+    io::{IsTerminal, Write},
+    sync::OnceLock,
+};
 
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::{EnvFilter, fmt::format::FmtSpan};
 
 /// How logs are written.
@@ -21,14 +25,21 @@ const BUCKETS: [f64; 16] = [
     5.0, 30.0, 120.0,
 ];
 
-/// Starts logging to stderr. `RUST_LOG` overrides what is shown.
-pub fn init_logs(format: LogFormat) {
+/// Starts logging to stderr, from a thread of its own: a parent that never reads the pipe must
+/// not stop the server, so lines are dropped instead. `RUST_LOG` overrides what is shown.
+/// The guard writes what is left when it is dropped.
+pub fn init_logs(format: LogFormat) -> WorkerGuard {
+    let (writer, guard) = NonBlockingBuilder::default()
+        .lossy(true)
+        .buffered_lines_limit(4_096)
+        .finish(std::io::stderr());
+    let _ = WRITER.set(writer.clone());
     // rmcp tells three lines a request at INFO.
     let filter =
         EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,rmcp=error"));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(writer)
         .with_span_events(FmtSpan::NONE)
         .with_target(false);
     // A second start in one process (tests) keeps the first subscriber.
@@ -39,7 +50,17 @@ pub fn init_logs(format: LogFormat) {
             .try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
+    guard
 }
+
+/// Writes a text for the person who started the program, in line with the logs.
+pub fn tell(text: &str) {
+    if let Some(writer) = WRITER.get() {
+        let _ = writer.clone().write_all(text.as_bytes());
+    }
+}
+
+static WRITER: OnceLock<NonBlocking> = OnceLock::new();
 
 /// Installs the recorder and describes every metric.
 ///

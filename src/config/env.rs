@@ -11,6 +11,17 @@ pub(super) fn provider() -> Env {
         .split("__")
 }
 
+/// A name with `__` that cannot be a key.
+pub(super) fn misnamed() -> Option<String> {
+    std::env::vars_os()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .find(|name| {
+            name.strip_prefix(PREFIX).is_some_and(|key| {
+                key.contains("__") && key.split("__").any(|part| part.is_empty() || part == "_")
+            })
+        })
+}
+
 /// The variable that sets the key at this path, if it is set.
 pub(super) fn variable_of(path: &[String]) -> Option<String> {
     let name = format!("{PREFIX}{}", path.join("__").to_ascii_uppercase());

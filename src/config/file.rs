@@ -118,6 +118,14 @@ impl Source {
                 ConfigFault::new("", error.message().to_owned()).at(self.path.clone(), line)
             );
         }
+        if let Some(name) = env::misnamed() {
+            return Err(ConfigFault::new(
+                "",
+                format!(
+                    "the environment variable {name} names no key; it must be CODESPACE_SECTION__KEY"
+                ),
+            ));
+        }
         Figment::new()
             .merge(Toml::string(&self.text))
             .merge(env::provider())

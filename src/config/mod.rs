@@ -60,6 +60,15 @@ pub enum Listen {
     Unix(PathBuf),
 }
 
+impl std::fmt::Display for Listen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
 /// How the server is named from outside.
 #[derive(Clone, Debug, Default)]
 pub struct Public {

@@ -30,6 +30,17 @@ pub async fn check(State(mcp): State<Mcp>, request: Request, next: Next) -> Resp
     if request.method() != Method::POST {
         return other_method(&mcp, request, next).await;
     }
+    if request
+        .headers()
+        .get(header::CONTENT_ENCODING)
+        .is_some_and(|coding| coding != "identity")
+    {
+        return refusal(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "UNSUPPORTED_MEDIA_TYPE",
+            "Content-Encoding: bodies are read as they are; send this one uncompressed",
+        );
+    }
     let (mut parts, body) = request.into_parts();
     let collected = tokio::time::timeout(STALL, Limited::new(body, mcp.body_bytes).collect()).await;
     let bytes = match collected {

@@ -31,7 +31,12 @@ fn fault(public: &Public, headers: &HeaderMap, uri: &Uri) -> Option<&'static str
         || uri.authority().map(|authority| authority.as_str()),
         |value| value.to_str().ok(),
     );
-    if hosts.next().is_some() || !host.is_some_and(|host| allows_host(public, host)) {
+    // An absolute request target outweighs Host (RFC 9112, section 3.2.2), so both must be ours.
+    let target = uri.authority().map(|authority| authority.as_str());
+    if hosts.next().is_some()
+        || !host.is_some_and(|host| allows_host(public, host))
+        || !target.is_none_or(|target| allows_host(public, target))
+    {
         return Some(
             "this Host is not served; its operator can add it to server.allowed_hosts or set server.public_url",
         );

@@ -120,7 +120,7 @@ impl Server {
     pub async fn bind(config: &Config, handler: Handler) -> Result<Self> {
         let listener = Listener::bind(&config.listen).await.with_context(|| {
             format!(
-                "server.listen: {:?} cannot be bound; choose another with --listen",
+                "server.listen: {} cannot be bound; choose another with --listen",
                 config.listen
             )
         })?;

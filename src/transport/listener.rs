@@ -68,7 +68,7 @@ impl Listener {
         stop: impl Future<Output = ()>,
     ) -> GracefulShutdown {
         let graceful = GracefulShutdown::new();
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let places = Arc::new(Semaphore::new(connections()));
         tokio::pin!(stop);
         loop {
             let place = tokio::select! {
@@ -107,6 +107,13 @@ impl Listener {
             Self::Unix(listener, _) => Ok(Box::new(listener.accept().await?.0)),
         }
     }
+}
+
+/// No more than half of the descriptors there are: calls need some, too.
+fn connections() -> usize {
+    use nix::sys::resource::{Resource, getrlimit};
+    let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(1_024, |(soft, _)| soft);
+    usize::try_from(descriptors / 2).map_or(CONNECTIONS, |half| half.clamp(1, CONNECTIONS))
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}

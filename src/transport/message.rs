@@ -5,7 +5,10 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
 use serde_json::{json, value::RawValue};
 
 /// Nesting that a recursive reader takes; serde_json's own bound.
@@ -21,6 +24,8 @@ struct Message<'a> {
     id: Option<&'a RawValue>,
     #[serde(borrow)]
     params: Option<&'a RawValue>,
+    result: Option<IgnoredAny>,
+    error: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -60,13 +65,13 @@ impl Fault {
     /// A message that passed [`check`] but does not fit rmcp's types: a number out of range,
     /// half a surrogate pair.
     pub(super) fn unreadable(bytes: &[u8], why: impl std::fmt::Display) -> Self {
-        let id = serde_json::from_slice::<Message<'_>>(bytes)
-            .ok()
-            .and_then(|message| message.id.map(RawValue::to_owned));
-        Self {
-            id,
-            ..Self::parse(format!("not JSON that can be held: {why}"))
-        }
+        Self::parse(format!("not JSON that can be held: {why}")).of(bytes)
+    }
+
+    /// With the id of the message it is about, where that can be made out.
+    pub(super) fn of(mut self, message: &[u8]) -> Self {
+        self.id = id_of(message);
+        self
     }
 
     /// The error response, in one line.
@@ -74,6 +79,37 @@ impl Fault {
         json!({ "jsonrpc": "2.0", "id": self.id, "error": { "code": self.code, "message": self.message } })
             .to_string()
     }
+}
+
+/// The first id of an object that may be cut or have other faults after it.
+fn id_of(message: &[u8]) -> Option<Box<RawValue>> {
+    struct First<'a>(&'a mut Option<Box<RawValue>>);
+    impl<'de> Visitor<'de> for First<'_> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+            while let Some(key) = map.next_key::<Cow<'_, str>>()? {
+                if key == "id" {
+                    *self.0 = Some(map.next_value()?);
+                    break;
+                }
+                map.next_value::<IgnoredAny>()?;
+            }
+            Ok(())
+        }
+    }
+    let mut found = None;
+    // It ends in an error after the first id: what follows was not read.
+    let _ = serde_json::Deserializer::from_slice(message).deserialize_map(First(&mut found));
+    found.filter(|id| is_id(id))
+}
+
+fn is_id(id: &RawValue) -> bool {
+    id.get().starts_with('"') || id.get().parse::<i64>().is_ok()
 }
 
 /// Whether the message is an `initialize`.
@@ -93,19 +129,21 @@ pub(super) fn check(bytes: &[u8]) -> Result<bool, Fault> {
     }
     let message: Message<'_> = serde_json::from_slice(bytes).map_err(|error| {
         if error.is_data() {
-            Fault::request(format!("not a JSON-RPC message: {error}"))
+            Fault::request(format!("not a JSON-RPC message: {error}")).of(bytes)
         } else {
             Fault::parse(format!("not JSON: {error}"))
         }
     })?;
     if message.jsonrpc.as_deref() != Some("2.0") {
-        return Err(Fault::request("jsonrpc: must be \"2.0\""));
+        return Err(Fault::request("jsonrpc: must be \"2.0\"").of(bytes));
     }
-    let is_id = |id: &RawValue| id.get().starts_with('"') || id.get().parse::<i64>().is_ok();
     if !message.id.is_none_or(is_id) {
         return Err(Fault::request("id: must be a string or an integer"));
     }
     let Some(method) = message.method.as_deref() else {
+        if message.result.is_none() && message.error.is_none() {
+            return Err(Fault::request("method: missing").of(bytes));
+        }
         return Ok(false);
     };
     if method == "tools/call" {

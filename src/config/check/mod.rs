@@ -49,6 +49,12 @@ fn check_all(file: File, source: &Source, overrides: &Overrides) -> Checked<Conf
             ),
         ));
     }
+    if file.store.path.as_deref() == Some("") {
+        return Err(ConfigFault::new(
+            "store.path",
+            "is empty; name a file, or \":memory:\" for none, or leave it out",
+        ));
+    }
     let store = places::store(file.store.path.as_deref(), &workspaces);
     let full_durability = one_of(
         "store.durability",

@@ -117,13 +117,16 @@ pub(super) fn workspaces(
 fn id(key: &str, name: &str) -> Checked<WorkspaceId> {
     let fits = !name.is_empty()
         && name.len() <= 64
+        && !name.bytes().all(|byte| byte == b'.')
         && name
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     if !fits {
         return Err(ConfigFault::new(
             key,
-            format!("{name:?} is not a workspace name: 1 to 64 letters, digits, '-', '_' or '.'"),
+            format!(
+                "{name:?} is not a workspace name: 1 to 64 letters, digits, '-', '_' or '.', and not dots alone"
+            ),
         ));
     }
     Ok(WorkspaceId::new(name))
@@ -132,6 +135,8 @@ fn id(key: &str, name: &str) -> Checked<WorkspaceId> {
 fn root_folder(key: &str, root: &Path) -> Checked<PathBuf> {
     let root =
         std::path::absolute(root).map_err(|error| ConfigFault::new(key, error.to_string()))?;
+    // With a slash at its end a link is followed before it can be seen.
+    let root: PathBuf = root.components().collect();
     let bad = |why: &str| ConfigFault::new(key, format!("{} {why}", root.display()));
     let meta = std::fs::symlink_metadata(&root)
         .map_err(|error| bad(&format!("cannot be used: {error}; name an existing folder")))?;

@@ -21,7 +21,8 @@ pub struct Limits {
     pub connections: usize,
     /// For a client to say what it wants: a SOCKS5 request, or the head of an HTTP one.
     pub head: Duration,
-    /// Bytes of the head of an HTTP request; 8192 at least.
+    /// Bytes of an HTTP request's head that are buffered while its end is missing; 8192 at
+    /// least, and one read more may be taken.
     pub head_bytes: usize,
     /// For a lookup, and again for a connection.
     pub dial: Duration,

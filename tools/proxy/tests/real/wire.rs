@@ -112,17 +112,26 @@ async fn requests_that_are_none() {
         let (head, _) = raw.answer().await;
         assert!(head.starts_with("HTTP/1.1 400"), "{request:?}: {head}");
     }
-    let long = format!(
-        "GET http://code.test:{port}/ HTTP/1.1\r\nX: {}\r\n\r\n",
-        "x".repeat(70_000)
-    );
-    let mut raw = Raw::connect(proxy.address()).await;
-    raw.send(long).await;
-    assert!(raw.answer().await.0.starts_with("HTTP/1.1 431"));
     // HTTP/2 without asking: the client reads no HTTP/1 answer, the end is enough.
     let mut raw = Raw::connect(proxy.address()).await;
     raw.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
     assert_eq!(raw.rest().await, b"");
+}
+
+#[tokio::test]
+async fn a_head_without_end() {
+    let limits = Limits {
+        head_bytes: 8192,
+        ..Limits::default()
+    };
+    let (_listener, _, proxy) = played(limits).await;
+    let mut raw = Raw::connect(proxy.address()).await;
+    raw.send(format!(
+        "{:x<8192}",
+        "GET http://code.test/ HTTP/1.1\r\nX: "
+    ))
+    .await;
+    assert!(raw.answer().await.0.starts_with("HTTP/1.1 431"));
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use codespace_runner::{Confinement, Demand, Probe, plan};
+use codespace_runner::{Confinement, Demand, NetworkRules, Probe, plan};
 
 use crate::{
     config::{Config, SandboxMode, WorkspaceConfig},
@@ -70,6 +70,11 @@ fn one(
     plan.hidden.clone_from(&config.secrets);
     plan.protect = workspace.protect.iter().map(PathBuf::from).collect();
     plan.debug = workspace.debug;
+    let network = workspace.network.as_ref().map(|network| NetworkRules {
+        workspace: workspace.id.as_str().to_owned(),
+        allow: network.allow.clone(),
+        private: network.private.clone(),
+    });
     let own = nix::unistd::geteuid().as_raw();
     let run_as = (plan.uid != own).then_some((plan.uid, plan.gid));
     let probe = probes
@@ -79,6 +84,7 @@ fn one(
         Arc::clone(probe),
         demand,
         plan,
+        network,
     ))))
 }
 

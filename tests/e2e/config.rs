@@ -64,12 +64,22 @@ fn faults_name_file_line_key_and_remedy() {
         ("[workspaces.other]\nroot = \"{}/link\"\n", "symbolic link"),
         ("[workspaces.other]\nroot = \"{}\"\n", "contain"),
         (
+            "[workspaces.other]\nroot = \"{}/root\"\nnetwork = \"enabled\"\nallow_domains = [\"https://x\"]\n",
+            "not a URL",
+        ),
+        ("[workspaces.\"..\"]\nroot = \"{}/root\"\n", "not dots alone"),
+        (
+            "[workspaces.other]\nroot = \"{}/link/\"\n",
+            "is a symbolic link",
+        ),
+        ("[store]\npath = \"\"\n", "store.path"),
+        (
             "[workspaces.other]\nroot = \"{}/root\"\napprovals = \"confirm\"\n",
             "approvals",
         ),
         (
-            "[workspaces.other]\nroot = \"{}/root\"\nnetwork = \"enabled\"\n",
-            "network",
+            "[sandbox]\nmode = \"off\"\n[workspaces.other]\nroot = \"{}/root\"\nnetwork = \"enabled\"\n",
+            "codespace.toml:5: workspaces.other.network",
         ),
     ];
     for (text, wanted) in rows {

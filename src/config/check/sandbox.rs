@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use codespace_proxy::Policy;
+
 use super::{
     Checked, ConfigFault, NetworkConfig, SandboxConfig, SandboxMode,
     file::{self, File},
@@ -56,6 +58,7 @@ pub(super) fn paths(
 }
 
 pub(super) fn network(
+    name: &str,
     key: &dyn Fn(&str) -> String,
     entry: &file::Workspace,
     mode: SandboxMode,
@@ -74,9 +77,12 @@ pub(super) fn network(
             "\"enabled\" cannot be enforced with sandbox.mode = \"off\": commands have the whole network anyway; turn the sandbox on, or remove the key",
         ));
     }
-    // (the managed proxy is wired in here)
-    Ok(Some(NetworkConfig {
+    let config = NetworkConfig {
         allow: entry.allow_domains.clone().unwrap_or_default(),
         private: entry.allow_private.clone().unwrap_or_default(),
-    }))
+    };
+    // Said here with its key; the proxy reads the rules again when it starts.
+    Policy::parse(name, &config.allow, &config.private)
+        .map_err(|fault| ConfigFault::new(key(fault.key()), fault.to_string()))?;
+    Ok(Some(config))
 }

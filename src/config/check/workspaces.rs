@@ -68,7 +68,7 @@ pub(super) fn workspaces(
             )?,
             read: paths("read", entry.read.as_deref(), &key("read"))?,
             write: paths("write", entry.write.as_deref(), &key("write"))?,
-            network: super::sandbox::network(&key, entry, sandbox)?,
+            network: super::sandbox::network(name, &key, entry, sandbox)?,
             debug: entry.debug.unwrap_or(false),
         });
     }

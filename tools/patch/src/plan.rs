@@ -204,7 +204,7 @@ impl<T: Tree> View<'_, T> {
             Node::Special => (ErrorCode::SpecialFile, "this is not a regular file"),
             Node::TooLarge => (
                 ErrorCode::TooLarge,
-                "the file is over the size limit of patches",
+                "the file is larger than limits.patch_file_bytes allows in a patch",
             ),
         };
         Err(PatchError::new(code, line, reason).path(path).into())

@@ -14,7 +14,9 @@ pub use files::{
 };
 pub use in_process::{Home, InProcess};
 pub use leases::RootLeases;
-pub use process::{Confinement, Demand, Launch, Probe, ProcessLimits, Processes, Verdict, plan};
+pub use process::{
+    Confinement, Demand, Launch, NetworkRules, Probe, ProcessLimits, Processes, Verdict, plan,
+};
 pub use runner::{
     Applied, Change, ChangeKind, Chunk, Encoding, ExecSpec, FileContent, Found, Hunk, LimitHit,
     PatchJob, ProcessState, ProcessStatus, Runner, Termination,

@@ -5,12 +5,14 @@
 //! commands run.
 
 use std::{
+    ffi::CString,
     fmt, io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
+use codespace_proxy::{Policy, Proxy, ProxyHandle, SystemResolver};
 use codespace_sandbox::{
     Command, Ended, Features, Isolation, Launcher, Level, LimitHit as Hit, Limits, Plan,
     SpawnError, Spawned,
@@ -76,19 +78,41 @@ impl Probe {
     }
 }
 
+/// What commands may reach through the managed proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkRules {
+    /// The workspace, which refusals name.
+    pub workspace: String,
+    /// Hosts, as `allow_domains` has them.
+    pub allow: Vec<String>,
+    /// Hosts that may have private addresses, as `allow_private` has them.
+    pub private: Vec<String>,
+}
+
 /// How a workspace's commands are confined, and its launcher while there is one.
 pub struct Confinement {
     probe: Arc<Probe>,
     demand: Demand,
     plan: Plan,
+    network: Option<NetworkRules>,
     running: Mutex<Running>,
 }
 
 #[derive(Default)]
 struct Running {
-    launcher: Option<Launcher>,
+    launcher: Option<Ready>,
     /// HOME and TMPDIR when there is no namespace to have them in.
     scratch: Option<TempDir>,
+}
+
+/// A launcher, and the proxy on the loopback it holds.
+#[derive(Clone)]
+struct Ready {
+    launcher: Launcher,
+    /// Ends with the last command that may use it.
+    _proxy: Option<Arc<ProxyHandle>>,
+    /// What commands find the proxy by.
+    env: Arc<[CString]>,
 }
 
 impl fmt::Debug for Confinement {
@@ -100,13 +124,20 @@ impl fmt::Debug for Confinement {
 }
 
 impl Confinement {
-    /// A confinement by this plan, whose isolation is decided by what the probe finds.
+    /// A confinement by this plan, whose isolation is decided by what the probe finds. With
+    /// `network`, commands reach what those rules allow, through the managed proxy.
     #[must_use]
-    pub fn new(probe: Arc<Probe>, demand: Demand, plan: Plan) -> Self {
+    pub fn new(
+        probe: Arc<Probe>,
+        demand: Demand,
+        plan: Plan,
+        network: Option<NetworkRules>,
+    ) -> Self {
         Self {
             probe,
             demand,
             plan,
+            network,
             running: Mutex::default(),
         }
     }
@@ -128,21 +159,17 @@ impl Confinement {
         };
         match (features.level(), self.demand) {
             (Level::Full, _) => Verdict::Full,
+            // Never the host's network instead.
+            _ if self.network.is_some() => Verdict::Refused(format!(
+                "network = \"enabled\" cannot be enforced here ({})",
+                lacks(features)
+            )),
             (Level::Partial, Demand::Preferred) => Verdict::Partial,
             (Level::None, Demand::Preferred) => Verdict::None,
-            (_, Demand::Required) => {
-                let lacks: Vec<String> = features
-                    .missing
-                    .iter()
-                    .map(|missing| {
-                        format!("{}: {}. {}", missing.feature, missing.why, missing.remedy)
-                    })
-                    .collect();
-                Verdict::Refused(format!(
-                    "this machine cannot give the whole sandbox ({}); or the operator sets sandbox.mode = \"preferred\"",
-                    lacks.join(" ")
-                ))
-            }
+            (_, Demand::Required) => Verdict::Refused(format!(
+                "this machine cannot give the whole sandbox ({}); or the operator sets sandbox.mode = \"preferred\"",
+                lacks(features)
+            )),
         }
     }
 
@@ -153,8 +180,26 @@ impl Confinement {
     /// Starts a command through the launcher, which is started first if there is none.
     /// Blocks for about as long as starting a program takes.
     pub(super) fn spawn(&self, command: &Command<'_>, full: bool) -> Result<Confined, SpawnError> {
-        let launcher = self.launcher(full).map_err(SpawnError::Launcher)?;
-        match launcher.spawn(command) {
+        let ready = self.ready(full).map_err(SpawnError::Launcher)?;
+        // The proxy's variables outweigh others of their names.
+        let name = |entry: &CString| {
+            entry
+                .as_bytes()
+                .split(|byte| *byte == b'=')
+                .next()
+                .map(<[u8]>::to_vec)
+        };
+        let taken = |entry: &&CString| !ready.env.iter().any(|own| name(own) == name(entry));
+        let others = command.env.iter().filter(taken).cloned();
+        let env: Vec<CString> = ready.env.iter().cloned().chain(others).collect();
+        let command = Command {
+            env: &env,
+            argv: command.argv,
+            cwd: command.cwd,
+            stdio: command.stdio,
+            terminal: command.terminal,
+        };
+        match ready.launcher.spawn(&command) {
             Ok(spawned) => Confined::new(spawned).map_err(SpawnError::Launcher),
             Err(error) => {
                 // A launcher that is lost has ended with everything it started.
@@ -166,10 +211,10 @@ impl Confinement {
         }
     }
 
-    fn launcher(&self, full: bool) -> io::Result<Launcher> {
+    fn ready(&self, full: bool) -> io::Result<Ready> {
         let mut running = self.running();
-        if let Some(launcher) = &running.launcher {
-            return Ok(launcher.clone());
+        if let Some(ready) = &running.launcher {
+            return Ok(ready.clone());
         }
         let mut plan = self.plan.clone();
         if !full {
@@ -186,7 +231,19 @@ impl Confinement {
                 .map(|scratch| scratch.path().to_owned());
         }
         let launcher = Launcher::start(&self.probe.exe, &plan)?;
-        Ok(running.launcher.insert(launcher).clone())
+        let (proxy, env) = match &self.network {
+            None => (None, [].into()),
+            Some(rules) => {
+                let (proxy, env) = start_proxy(&launcher, rules)?;
+                (Some(Arc::new(proxy)), env)
+            }
+        };
+        let ready = Ready {
+            launcher,
+            _proxy: proxy,
+            env,
+        };
+        Ok(running.launcher.insert(ready).clone())
     }
 
     /// Ends the launcher, and every tree with it. Blocks.
@@ -196,6 +253,35 @@ impl Confinement {
         drop(running.launcher);
         drop(running.scratch);
     }
+}
+
+fn lacks(features: &Features) -> String {
+    let lacks: Vec<String> = features
+        .missing
+        .iter()
+        .map(|missing| format!("{}: {}. {}", missing.feature, missing.why, missing.remedy))
+        .collect();
+    lacks.join(" ")
+}
+
+/// Accepts on a socket of the commands' own loopback, and dials from here.
+fn start_proxy(
+    launcher: &Launcher,
+    rules: &NetworkRules,
+) -> io::Result<(ProxyHandle, Arc<[CString]>)> {
+    let policy =
+        Policy::parse(&rules.workspace, &rules.allow, &rules.private).map_err(io::Error::other)?;
+    let listener = std::net::TcpListener::from(launcher.listener(0)?);
+    let proxy = Proxy::serve(
+        listener,
+        Arc::new(policy),
+        Arc::new(SystemResolver::default()),
+    )?;
+    let env = ProxyHandle::environment(proxy.address())
+        .into_iter()
+        .map(|(name, value)| CString::new(format!("{name}={value}")))
+        .collect::<Result<_, _>>()?;
+    Ok((proxy, env))
 }
 
 /// A tree that the launcher started. Dropping it ends it.

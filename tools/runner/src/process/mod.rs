@@ -28,7 +28,7 @@ use tokio::{
 };
 
 pub use self::{
-    confined::{Confinement, Demand, Probe, Verdict, plan},
+    confined::{Confinement, Demand, NetworkRules, Probe, Verdict, plan},
     launch::Launch,
     table::ProcessLimits,
 };

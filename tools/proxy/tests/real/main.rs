@@ -1,0 +1,10 @@
+//! The proxy in front of real servers, with real clients: curl, git, pip, cargo and npm.
+//!
+//! The servers are on the loopback, which is private, so the policies allow them by
+//! `allow_private`, and the names come from a resolver of the test.
+
+mod curl;
+mod refusals;
+mod support;
+mod tools;
+mod wire;

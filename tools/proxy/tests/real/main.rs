@@ -4,6 +4,7 @@
 //! `allow_private`, and the names come from a resolver of the test.
 
 mod curl;
+mod limits;
 mod refusals;
 mod support;
 mod tools;

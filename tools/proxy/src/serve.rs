@@ -17,7 +17,7 @@ use crate::{
 /// What one proxy spends on its clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at a time; more wait in the listener's queue.
+    /// Connections at a time, one at least; more wait in the listener's queue.
     pub connections: usize,
     /// For a client to say what it wants: a SOCKS5 request, or the head of an HTTP one.
     pub head: Duration,
@@ -97,10 +97,12 @@ impl Proxy {
 /// Accepts for ever. The connections belong to this future: its end is theirs.
 async fn accept(listener: TcpListener, dialer: Arc<Dialer>, limits: Limits) {
     let mut connections = JoinSet::new();
+    // With none allowed neither branch below could ever run.
+    let most = limits.connections.max(1);
     loop {
         tokio::select! {
             Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if connections.len() < limits.connections => {
+            accepted = listener.accept(), if connections.len() < most => {
                 match accepted {
                     Ok((client, _)) => {
                         connections.spawn(connection(client, Arc::clone(&dialer), limits));

@@ -185,7 +185,9 @@ fn user_namespaces_work(plan: &Plan) -> bool {
         Ok(Side::Child) => {
             let tried = identity::become_user(plan.uid, plan.gid)
                 .and_then(|()| identity::enter_user_namespace())
-                .and_then(|()| sys::unshare(libc::CLONE_NEWNS).step("trying"));
+                .and_then(|()| sys::unshare(libc::CLONE_NEWNS).step("trying"))
+                // A folder in a place that only root can reach is for root to mount.
+                .and_then(|()| fs::read_dir(&plan.root).step("trying"));
             sys::exit_now(i32::from(tried.is_err()))
         }
         Ok(Side::Parent { pid, .. }) => rustix::process::waitid(
@@ -214,7 +216,7 @@ fn grants(plan: &Plan) -> Vec<(PathBuf, Grant)> {
         .iter()
         .map(PathBuf::from)
         .chain([PathBuf::from("/proc")]);
-    for path in system.chain(plan.readable.iter().cloned()) {
+    for path in system.chain(plan.readable_paths()) {
         readable_parts(&path, &hidden, &mut grants);
     }
     for device in ["null", "zero", "full", "random", "urandom", "tty", "ptmx"] {

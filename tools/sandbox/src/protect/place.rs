@@ -6,16 +6,20 @@
 use std::{
     ffi::{CString, OsString},
     io::{Read, Write},
-    os::{fd::OwnedFd, unix::ffi::OsStringExt},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStringExt,
+    },
     path::{Path, PathBuf},
 };
 
 use rustix::{
     fs::{
-        AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fchmod, mkdirat, openat2,
-        readlinkat, renameat, statat, symlinkat, unlinkat,
+        AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, fchmod, fchown, fstat,
+        mkdirat, openat2, readlinkat, renameat, statat, symlinkat, unlinkat,
     },
     io::Errno,
+    process::geteuid,
 };
 
 // Hooks and configuration are small. What is larger is compared, but cannot be put back.
@@ -262,6 +266,7 @@ fn write_at(folder: &OwnedFd, name: &OsString, state: &State) -> Result<(), Errn
             let mut file = std::fs::File::from(file);
             file.write_all(bytes)
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+            own(folder, &file)?;
             fchmod(&file, Mode::from_raw_mode(*mode))?;
             renameat(folder, &staged, folder, name)
         }
@@ -269,6 +274,7 @@ fn write_at(folder: &OwnedFd, name: &OsString, state: &State) -> Result<(), Errn
             mkdirat(folder, name, Mode::RWXU)?;
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let inner = openat2(folder, name, flags, Mode::empty(), BENEATH)?;
+            own(folder, &inner)?;
             for (name, state) in entries {
                 write_at(&inner, name, state)?;
             }
@@ -276,6 +282,16 @@ fn write_at(folder: &OwnedFd, name: &OsString, state: &State) -> Result<(), Errn
         }
         State::File(_, _, None) | State::Other => Err(Errno::NOTSUP),
     }
+}
+
+/// What root puts back belongs to whoever the folder belongs to.
+fn own(folder: &OwnedFd, made: impl AsFd) -> Result<(), Errno> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    let found = fstat(folder)?;
+    let (uid, gid) = (Uid::from_raw(found.st_uid), Gid::from_raw(found.st_gid));
+    fchown(made, Some(uid), Some(gid))
 }
 
 /// Opens the root to watch from.

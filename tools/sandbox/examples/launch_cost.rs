@@ -22,6 +22,7 @@ const ROUNDS: usize = 15;
 const LAUNCHES: usize = 40;
 
 type Outcome = Result<(), Box<dyn Error>>;
+type Way = Box<dyn Fn() -> Outcome>;
 
 fn main() -> Outcome {
     let exe: PathBuf = std::env::args_os()
@@ -49,7 +50,7 @@ fn main() -> Outcome {
     let plan_file = folder.path().join("plan.json");
     std::fs::write(&plan_file, serde_json::to_string(&plan)?)?;
 
-    let mut ways: Vec<(&str, Box<dyn Fn() -> Outcome>)> = vec![
+    let mut ways: Vec<(&str, Way)> = vec![
         (
             "bare posix_spawn",
             Box::new(|| outside(Command::new("/bin/true"))),

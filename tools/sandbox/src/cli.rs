@@ -112,8 +112,8 @@ fn run_inside(plan: Plan, cgroup: &Cgroup, command: &[OsString]) -> Result<u8, F
             }
         }
     }
-    let limited = cgroup.join(std::process::id()).is_ok() && cgroup.limits_memory();
-    let mut prepared = Prepared::new(plan, limited)?;
+    let held = cgroup.join(std::process::id());
+    let mut prepared = Prepared::new(plan, held)?;
     // Becoming another user undoes this, so it comes after.
     sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
         .step("tying the run to its parent")?;

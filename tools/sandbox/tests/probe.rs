@@ -169,7 +169,8 @@ fn plans_are_checked() {
     let place = Place::new(Who::Me);
     let good = place.plan.clone();
     good.check().unwrap();
-    let bad: Vec<(&str, Box<dyn Fn(&mut Plan)>)> = vec![
+    type Spoil = Box<dyn Fn(&mut Plan)>;
+    let bad: Vec<(&str, Spoil)> = vec![
         ("root", Box::new(|plan| plan.root = "relative".into())),
         ("root", Box::new(|plan| plan.root = "/".into())),
         ("root", Box::new(|plan| plan.root = "/usr".into())),

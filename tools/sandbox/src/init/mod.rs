@@ -22,6 +22,7 @@ use rustix::{
 };
 
 use crate::{
+    cgroup::Held,
     fault::{Fault, Step},
     identity, landlock,
     mounts::command::{self, Pin},
@@ -54,7 +55,7 @@ pub(crate) struct Confinement<'a> {
     pub(crate) pins: &'a [Pin],
     /// Root without a user namespace: the user is changed as late as here.
     pub(crate) change_user: bool,
-    pub(crate) limit_memory: bool,
+    pub(crate) held: Held,
 }
 
 /// Runs as the first process of the new tree and never returns.
@@ -120,7 +121,7 @@ fn begin(job: &Job, confinement: Confinement<'_>) -> Result<Begun, Fault> {
     }
     rustix::process::chdir(&job.cwd).step("entering the working folder")?;
     plan.limits
-        .apply(confinement.limit_memory, full && !confinement.change_user)?;
+        .apply(confinement.held, full && !confinement.change_user)?;
     if confinement.change_user {
         identity::become_user(plan.uid, plan.gid)?;
         identity::hide()?;

@@ -113,8 +113,7 @@ impl Launcher {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let joined = cgroup.join(child.id());
-        let limited = joined.is_ok() && cgroup.limits_memory();
+        let held = cgroup.join(child.id());
         let link = Link {
             root: plan.root.clone(),
             root_id: plan.root_id,
@@ -129,7 +128,7 @@ impl Launcher {
             }),
             child: Mutex::new(child),
         };
-        let mut body = vec![u8::from(limited)];
+        let mut body = vec![held.to_byte()];
         body.extend(serde_json::to_vec(plan)?);
         link.request(wire::PLAN, &body, &[])?;
         Ok(Self(Arc::new(link)))

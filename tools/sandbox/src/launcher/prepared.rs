@@ -11,6 +11,7 @@ use std::{
 use rustix::process::{Pid, geteuid};
 
 use crate::{
+    cgroup::Held,
     fault::{Fault, Step},
     identity,
     init::{self, Confinement, Job},
@@ -30,7 +31,7 @@ pub(crate) struct Prepared {
     rules: OwnedFd,
     filter: Filter,
     change_user: bool,
-    limit_memory: bool,
+    held: Held,
     pub(crate) scan: Scan,
 }
 
@@ -51,8 +52,8 @@ impl Running {
 
 impl Prepared {
     /// Turns this process, which must have one thread, into the workspace's launcher.
-    /// `memory_limited`: a control group does it.
-    pub(crate) fn new(plan: Plan, memory_limited: bool) -> Result<Self, Fault> {
+    /// `held`: what a control group limits.
+    pub(crate) fn new(plan: Plan, held: Held) -> Result<Self, Fault> {
         plan.check()?;
         sys::default_signals();
         let full = plan.isolation == Isolation::Full;
@@ -79,7 +80,7 @@ impl Prepared {
         });
         let scan = Scan::new(&plan.root);
         Ok(Self {
-            limit_memory: !memory_limited,
+            held,
             plan,
             rules,
             filter,
@@ -118,7 +119,7 @@ impl Prepared {
                     filter: &self.filter,
                     pins: watch.pins(),
                     change_user: self.change_user,
-                    limit_memory: self.limit_memory,
+                    held: self.held,
                 },
             ),
             Side::Parent { pid, pidfd } => Ok(Running { pid, pidfd, watch }),

@@ -25,6 +25,8 @@ use rustix::{
 // Hooks and configuration are small. What is larger is compared, but cannot be put back.
 const MOST_BYTES: u64 = 1 << 20;
 const MOST_ENTRIES: usize = 1000;
+// A command can make a folder as large as it likes.
+const MOST_NAMES: usize = 65_536;
 const DEEPEST: usize = 8;
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 
@@ -95,7 +97,16 @@ impl State {
             // Without its parent the place is gone; so must it have been.
             return *self == Self::Absent;
         };
-        remove(&folder, &name, 0).is_ok() && write_at(&folder, &name, self).is_ok()
+        if remove(&folder, &name, 0).is_err() {
+            // Nested past all reason, say. Under another name it does no harm.
+            let mut aside = OsString::from(".codespace-aside-");
+            aside.push(&name);
+            let _ = remove(&folder, &aside, 0);
+            if renameat(&folder, &name, &folder, &aside).is_err() {
+                return false;
+            }
+        }
+        write_at(&folder, &name, self).is_ok()
     }
 }
 
@@ -146,6 +157,9 @@ fn entries(folder: &OwnedFd) -> Result<Vec<OsString>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(folder)? {
         let name = entry?.file_name().to_bytes().to_vec();
+        if names.len() >= MOST_NAMES {
+            break;
+        }
         if name != b"." && name != b".." {
             names.push(OsString::from_vec(name));
         }
@@ -246,10 +260,12 @@ fn remove(folder: &OwnedFd, name: &OsString, depth: usize) -> Result<(), Errno> 
         other => other?,
     };
     let _ = fchmod(&inner, Mode::RWXU);
+    let mut result = Ok(());
     for name in entries(&inner)? {
-        remove(&inner, &name, depth + 1)?;
+        // One that cannot be removed does not save the others.
+        result = remove(&inner, &name, depth + 1).and(result);
     }
-    unlinkat(folder, name, AtFlags::REMOVEDIR)
+    result.and_then(|()| unlinkat(folder, name, AtFlags::REMOVEDIR))
 }
 
 fn write_at(folder: &OwnedFd, name: &OsString, state: &State) -> Result<(), Errno> {

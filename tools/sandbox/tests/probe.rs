@@ -162,6 +162,23 @@ fn an_ordinary_user_without_namespaces_has_the_partial_sandbox() {
     };
     assert_eq!(features.level(), Level::Partial, "{features:?}");
     assert!(!features.mount_ns && !features.protect && !features.private_tmp);
+
+    let place = Place::partial(Who::Me);
+    let plan = place.root.with_file_name("p.json");
+    std::fs::write(&plan, serde_json::to_string(&place.plan).unwrap()).unwrap();
+    let script = format!(
+        "exec setpriv --no-new-privs --bounding-set -all --inh-caps -all {} sandbox run --plan {} -- sh -c 'touch made; cat {}/secret; echo ran'",
+        helper().display(),
+        plan.display(),
+        place.outside.display()
+    );
+    let output = in_namespaces(&["-U", "--map-root-user"], &script).unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "ran\n",
+        "{output:?}"
+    );
+    assert!(place.root.join("made").exists());
 }
 
 #[test]

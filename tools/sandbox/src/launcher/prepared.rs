@@ -70,9 +70,11 @@ impl Prepared {
             }
         }
         identity::hide()?;
-        if full || geteuid().is_root() {
-            identity::forbid_new_capabilities()?;
+        let forbidden = identity::forbid_new_capabilities();
+        if full {
+            forbidden?;
         }
+        // Else it takes capabilities that may be missing, and no_new_privs does the same.
         let rules = landlock::rules(&grants(&plan), full)?;
         let filter = Filter::new(Mode {
             debug: plan.debug,

@@ -22,12 +22,14 @@ const ROUNDS: usize = 15;
 const LAUNCHES: usize = 40;
 
 type Outcome = Result<(), Box<dyn Error>>;
+type Way = Box<dyn Fn() -> Outcome>;
 
 fn main() -> Outcome {
     let exe: PathBuf = std::env::args_os()
         .nth(1)
         .ok_or("name the helper's executable")?
         .into();
+    let helper = exe.clone();
     let folder = tempfile::tempdir()?;
     let root = folder.path().join("work");
     std::fs::create_dir(&root)?;
@@ -48,7 +50,7 @@ fn main() -> Outcome {
     let plan_file = folder.path().join("plan.json");
     std::fs::write(&plan_file, serde_json::to_string(&plan)?)?;
 
-    let mut ways: Vec<(&str, Box<dyn Fn() -> Outcome>)> = vec![
+    let mut ways: Vec<(&str, Way)> = vec![
         (
             "bare posix_spawn",
             Box::new(|| outside(Command::new("/bin/true"))),
@@ -99,6 +101,43 @@ fn main() -> Outcome {
         .collect();
     for ((name, _), median) in ways.iter().zip(&medians) {
         println!("{name:<28}{:>6.1} x{median:>9.2} ms", median / medians[0]);
+    }
+    phases(&Launcher::start(&helper, &plan)?)
+}
+
+/// Where the time of one launch goes, as seen from outside.
+fn phases(launcher: &Launcher) -> Outcome {
+    let mut all: [Vec<Duration>; 4] = Default::default();
+    for _ in 0..ROUNDS * LAUNCHES {
+        let null = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/null")?;
+        let argv = [CString::from(c"/bin/true")];
+        let start = Instant::now();
+        let spawned = launcher.spawn(&codespace_sandbox::Command {
+            argv: &argv,
+            env: &[],
+            cwd: Path::new(""),
+            stdio: [null.as_fd(), null.as_fd(), null.as_fd()],
+            terminal: None,
+        })?;
+        all[0].push(start.elapsed());
+        poll(&mut [PollFd::new(&spawned.status(), PollFlags::IN)], None)?;
+        all[1].push(start.elapsed());
+        poll(&mut [PollFd::new(&spawned.pidfd(), PollFlags::IN)], None)?;
+        all[2].push(start.elapsed());
+        spawned.finish()?;
+        all[3].push(start.elapsed());
+    }
+    let names = ["exec known", "exit known", "tree gone", "settled"];
+    for (name, times) in names.iter().zip(&mut all) {
+        times.sort();
+        let median = times[times.len() / 2];
+        println!(
+            "  launcher: {name:<16}{:>9.2} ms",
+            median.as_secs_f64() * 1000.0
+        );
     }
     Ok(())
 }

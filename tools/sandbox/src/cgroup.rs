@@ -40,6 +40,26 @@ impl Trial {
     }
 }
 
+/// Which limits a control group holds; the others are left to resource limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) tasks: bool,
+    pub(crate) memory: bool,
+}
+
+impl Held {
+    pub(crate) fn to_byte(self) -> u8 {
+        u8::from(self.tasks) | u8::from(self.memory) << 1
+    }
+
+    pub(crate) fn from_byte(byte: u8) -> Self {
+        Self {
+            tasks: byte & 1 != 0,
+            memory: byte & 2 != 0,
+        }
+    }
+}
+
 /// Refusals the kernel has counted so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
@@ -101,16 +121,17 @@ impl Cgroup {
         this
     }
 
-    pub(crate) fn limits_memory(&self) -> bool {
-        self.memory.is_some()
-    }
-
-    /// Moves a process in, and so all it will start.
-    pub(crate) fn join(&self, pid: u32) -> io::Result<()> {
-        for place in self.places() {
-            fs::write(place.folder.join("cgroup.procs"), pid.to_string())?;
+    /// Moves a process in, and so all it will start. What is limited by that.
+    pub(crate) fn join(&self, pid: u32) -> Held {
+        let enter = |place: &Option<Place>| {
+            place.as_ref().is_some_and(|place| {
+                fs::write(place.folder.join("cgroup.procs"), pid.to_string()).is_ok()
+            })
+        };
+        Held {
+            tasks: enter(&self.tasks),
+            memory: enter(&self.memory),
         }
-        Ok(())
     }
 
     /// How often a limit was met.

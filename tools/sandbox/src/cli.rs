@@ -103,8 +103,7 @@ fn run(plan: &OsStr, command: &[OsString]) -> Result<ExitCode, Fault> {
 }
 
 fn run_inside(plan: Plan, cgroup: &Cgroup, command: &[OsString]) -> Result<u8, Fault> {
-    sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
-        .step("tying the run to its parent")?;
+    let parent = rustix::process::getppid();
     if rustix::process::geteuid().is_root() {
         for fd in &own_stdio()? {
             // A person's terminal stays theirs.
@@ -113,8 +112,15 @@ fn run_inside(plan: Plan, cgroup: &Cgroup, command: &[OsString]) -> Result<u8, F
             }
         }
     }
-    let limited = cgroup.join(std::process::id()).is_ok() && cgroup.limits_memory();
-    let mut prepared = Prepared::new(plan, limited)?;
+    let held = cgroup.join(std::process::id());
+    let mut prepared = Prepared::new(plan, held)?;
+    // Becoming another user undoes this, so it comes after.
+    sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
+        .step("tying the run to its parent")?;
+    if rustix::process::getppid() != parent {
+        return Err(Fault::plain("the run's parent is gone"));
+    }
+
     while !prepared.scan.is_done() {
         prepared.scan.walk(1000);
     }

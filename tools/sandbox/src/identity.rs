@@ -24,7 +24,12 @@ const LAST_CAPABILITY: u64 = 63;
 /// Becomes the user a plan names. Anyone but root can only stay who they are.
 pub(crate) fn become_user(uid: u32, gid: u32) -> Result<(), Fault> {
     if geteuid().is_root() {
-        return sys::set_ids(uid, gid).step("becoming the owner of the workspace");
+        let already = (geteuid().as_raw(), getegid().as_raw()) == (uid, gid);
+        return match sys::set_ids(uid, gid) {
+            // A root without capabilities stays in its groups, as an ordinary user does.
+            Err(error) if already && error.kind() == std::io::ErrorKind::PermissionDenied => Ok(()),
+            result => result.step("becoming the owner of the workspace"),
+        };
     }
     if geteuid().as_raw() != uid {
         return Err(Fault::plain(

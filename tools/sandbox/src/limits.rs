@@ -4,7 +4,10 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
-use crate::fault::{Fault, Step};
+use crate::{
+    cgroup::Held,
+    fault::{Fault, Step},
+};
 
 /// What a command may use. 0 is no limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,15 +36,16 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Sets the resource limits of this process and what it starts. `memory`: no control
-    /// group limits it. `tasks`: the count is this sandbox's own, or the user's.
-    pub(crate) fn apply(&self, memory: bool, tasks: bool) -> Result<(), Fault> {
+    /// Sets the resource limits of this process and what it starts, but for what a control
+    /// group holds: whichever refuses first is the one that counts it. `own_count`: the
+    /// kernel counts this sandbox's tasks, not all of the user's.
+    pub(crate) fn apply(&self, held: Held, own_count: bool) -> Result<(), Fault> {
         lower(Resource::Core, 0)?;
-        if self.tasks > 0 && tasks {
+        if self.tasks > 0 && own_count && !held.tasks {
             // The launcher and init are counted with the command.
             lower(Resource::Nproc, u64::from(self.tasks) + 3)?;
         }
-        if self.memory_bytes > 0 && memory {
+        if self.memory_bytes > 0 && !held.memory {
             lower(Resource::Data, self.memory_bytes)?;
         }
         if self.file_bytes > 0 {

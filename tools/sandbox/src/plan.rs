@@ -52,7 +52,7 @@ pub struct Plan {
     /// Device and inode the root must have, so that a folder put in its place is refused.
     #[serde(default)]
     pub root_id: Option<(u64, u64)>,
-    /// More readable files and folders, besides the system's. Those that are missing are
+    /// More readable files and folders, besides the system's and those on the PATH of `env`. Those that are missing are
     /// left out, as are those within something writable.
     #[serde(default)]
     pub readable: Vec<PathBuf>,
@@ -138,26 +138,7 @@ impl Plan {
             .chain(self.writable.iter().map(|path| ("writable", path)))
             .chain(self.readable.iter().map(|path| ("readable", path)))
         {
-            if ["/", "/home", "/tmp", "/dev/shm", HOME]
-                .iter()
-                .any(|own| path == Path::new(own))
-            {
-                return Err(Fault::plain(format!(
-                    "{field} names {}, where commands have their own; name a folder below it",
-                    path.display()
-                )));
-            }
-            if ["/proc", "/dev", "/run"]
-                .iter()
-                .any(|own| path == Path::new(own))
-                || path.starts_with("/proc")
-                || (field != "readable" && path.starts_with("/sys"))
-            {
-                return Err(Fault::plain(format!(
-                    "{field} names {}, which would let commands reach the host",
-                    path.display()
-                )));
-            }
+            allowed(field, path)?;
         }
         for path in &self.protect {
             let plain = path
@@ -225,6 +206,15 @@ impl Plan {
             .chain(self.scratch.iter().map(|path| ("scratch", path.as_path())))
     }
 
+    /// What is readable besides the system: as asked for, and the folders on PATH.
+    pub(crate) fn readable_paths(&self) -> Vec<PathBuf> {
+        let path = self.env.get("PATH").map(String::as_str).unwrap_or_default();
+        let folders = std::env::split_paths(path).filter(|folder| {
+            absolute("PATH", folder).is_ok() && allowed("readable", folder).is_ok()
+        });
+        self.readable.iter().cloned().chain(folders).collect()
+    }
+
     /// What must not be readable, the system's secrets included. Before the root changes.
     pub(crate) fn hidden_paths(&self) -> Vec<PathBuf> {
         let keys = fs::read_dir("/etc/ssh").into_iter().flatten().flatten();
@@ -249,6 +239,31 @@ impl Plan {
             _ => vec![("HOME", PathBuf::from(HOME))],
         }
     }
+}
+
+/// Refuses places that are a command's own or would give it the host.
+fn allowed(field: &str, path: &Path) -> Result<(), Fault> {
+    if ["/", "/home", "/tmp", "/dev/shm", HOME]
+        .iter()
+        .any(|own| path == Path::new(own))
+    {
+        return Err(Fault::plain(format!(
+            "{field} names {}, where commands have their own; name a folder below it",
+            path.display()
+        )));
+    }
+    if ["/proc", "/dev", "/run"]
+        .iter()
+        .any(|own| path == Path::new(own))
+        || path.starts_with("/proc")
+        || (field != "readable" && path.starts_with("/sys"))
+    {
+        return Err(Fault::plain(format!(
+            "{field} names {}, which would let commands reach the host",
+            path.display()
+        )));
+    }
+    Ok(())
 }
 
 fn absolute(field: &str, path: &Path) -> Result<(), Fault> {

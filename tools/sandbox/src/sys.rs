@@ -123,7 +123,10 @@ pub(crate) fn add_mount_attributes(
 pub(crate) fn set_ids(uid: u32, gid: u32) -> io::Result<()> {
     // SAFETY: only integers, and an empty list.
     unsafe {
-        check(libc::setgroups(0, std::ptr::null()).into())?;
+        // Not allowed in a user namespace made without it; nothing to leave, nothing lost.
+        if libc::getgroups(0, std::ptr::null_mut()) != 0 {
+            check(libc::setgroups(0, std::ptr::null()).into())?;
+        }
         check(libc::setresgid(gid, gid, gid).into())?;
         check(libc::setresuid(uid, uid, uid).into())?;
     }

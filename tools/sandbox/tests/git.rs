@@ -272,3 +272,29 @@ fn nested_repositories_are_found() {
         assert!(!place.root.join("a/b/.git/hooks/pre-commit").exists());
     }
 }
+
+#[test]
+fn what_cannot_be_removed_is_put_aside() {
+    for place in [Place::new(Who::Me), Place::partial(Who::Me)] {
+        git(&place, &place.root, &["init", "-q", "--template="]);
+        let deep = "python3 -c \"import os
+os.makedirs('.git/hooks')
+open('.git/hooks/pre-commit', 'w').write('evil')
+os.chdir('.git/hooks')
+for i in range(200): os.mkdir('a'); os.chdir('a')\"";
+        let ended = through_launcher(&place, &deep.replace("python3", "/usr/bin/python3"));
+        assert_eq!(ended.protected, [".git/hooks"]);
+        assert!(!place.root.join(".git/hooks").exists());
+    }
+}
+
+#[test]
+fn many_repositories_do_not_keep_commands_from_starting() {
+    let place = Place::new(Who::Me);
+    let launcher = Launcher::start(helper(), &place.plan).unwrap();
+    let make = "for i in $(seq 600); do mkdir -p r/$i/.git/hooks; touch r/$i/.git/config; done";
+    for script in [make, "true", "true"] {
+        let (text, status, _) = start(&launcher, &["sh", "-c", script], &[]).unwrap().wait();
+        assert_eq!(status, Some(0), "{text}");
+    }
+}

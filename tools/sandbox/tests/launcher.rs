@@ -28,8 +28,9 @@ fn launch(place: &Place) -> Launcher {
     Launcher::start(helper(), &place.plan).unwrap()
 }
 
+// A launcher is not dumpable, so only root can look.
 fn open_descriptors(pid: u32) -> usize {
-    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+    fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
 #[test]
@@ -374,5 +375,80 @@ print(count)";
             .unwrap()
             .wait();
         assert!(!text.contains("629145600"), "{text}");
+    }
+}
+
+#[test]
+fn a_killed_run_leaves_nothing() {
+    for place in places() {
+        let plan = place.root.with_file_name("kill.json");
+        fs::write(&plan, serde_json::to_string(&place.plan).unwrap()).unwrap();
+        let mut run = std::process::Command::new(helper())
+            .args(["sandbox", "run", "--plan"])
+            .arg(&plan)
+            .args(["--", "sh", "-c", "setsid sleep 654321 & sleep 654321"])
+            .spawn()
+            .unwrap();
+        while sleepers("654321") < 2 {
+            std::thread::yield_now();
+        }
+        run.kill().unwrap();
+        run.wait().unwrap();
+        while sleepers("654321") > 0 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn limits_are_told_when_control_groups_hold_them() {
+    for mut place in places() {
+        place.plan.limits.tasks = 20;
+        let launcher = launch(&place);
+        let features = codespace_sandbox::Features::probe(helper(), Some(place.ids())).unwrap();
+        let script = "for i in $(seq 100); do sleep 5 & done 2>/dev/null; true";
+        let (_, _, ended) = start(&launcher, &["sh", "-c", script], &[]).unwrap().wait();
+        if features.cgroup_memory {
+            assert_eq!(ended.limit_hit, Some(codespace_sandbox::LimitHit::Tasks));
+        }
+        let (_, _, ended) = start(&launcher, &["true"], &[]).unwrap().wait();
+        assert_eq!(ended.limit_hit, None);
+    }
+}
+
+#[test]
+fn a_workspace_only_root_can_reach() {
+    use std::os::unix::fs::PermissionsExt;
+    for place in places().into_iter().filter(|place| place.who == Who::Owner) {
+        if place.plan.isolation == codespace_sandbox::Isolation::Partial {
+            continue;
+        }
+        let closed = place.root.parent().unwrap();
+        fs::set_permissions(closed, fs::Permissions::from_mode(0o700)).unwrap();
+        place.write(".git/hooks/keep", "");
+        let launcher = launch(&place);
+        let script = "id -u; touch made; echo x > .git/commondir; cat /proc/self/status; cat /etc/shadow; mount -t tmpfs x /tmp; chown 0 made; ls -ld $HOME /tmp; touch $HOME/x /tmp/x /dev/shm/x && echo written; cat /proc/1/environ; kill -9 1";
+        let (said, status, ended) = start(&launcher, &["sh", "-c", script], &[]).unwrap().wait();
+        assert!(
+            said.starts_with(&format!("{}\n", support::NOBODY)),
+            "{said}"
+        );
+        for line in [
+            "CapEff:\t0000000000000000",
+            "CapPrm:\t0000000000000000",
+            "CapBnd:\t0000000000000000",
+            "NoNewPrivs:\t1",
+            "Seccomp:\t2",
+        ] {
+            assert!(said.contains(line), "{line} {said}");
+        }
+        assert!(
+            said.contains("written") && !said.contains("root:"),
+            "{said}"
+        );
+        assert_eq!(ended.protected, [".git/commondir"]);
+        let made = fs::metadata(place.root.join("made")).unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::uid(&made), support::NOBODY);
+        assert!(status.is_some());
     }
 }

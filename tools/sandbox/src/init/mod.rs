@@ -22,6 +22,7 @@ use rustix::{
 };
 
 use crate::{
+    cgroup::Held,
     fault::{Fault, Step},
     identity, landlock,
     mounts::command::{self, Pin},
@@ -54,7 +55,7 @@ pub(crate) struct Confinement<'a> {
     pub(crate) pins: &'a [Pin],
     /// Root without a user namespace: the user is changed as late as here.
     pub(crate) change_user: bool,
-    pub(crate) limit_memory: bool,
+    pub(crate) held: Held,
 }
 
 /// Runs as the first process of the new tree and never returns.
@@ -88,8 +89,10 @@ pub(crate) fn run(job: Job, confinement: Confinement<'_>) -> ! {
         }
         Ok(Err(errno)) => tell(&mut status, Report::ExecFailed(errno)),
         Err(fault) => {
-            tell(&mut status, Report::SetupFailed(fault.errno));
-            let _ = status.write_all(fault.step.as_bytes());
+            // In one piece, so that a reader of the record finds the text, too.
+            let mut text = Report::SetupFailed(fault.errno).to_bytes().to_vec();
+            text.extend(fault.step.bytes().take(1000));
+            let _ = status.write_all(&text);
         }
     }
     sys::exit_now(1)
@@ -105,7 +108,6 @@ type Begun = Result<(i32, OwnedFd), i32>;
 fn begin(job: &Job, confinement: Confinement<'_>) -> Result<Begun, Fault> {
     let plan = confinement.plan;
     let full = plan.isolation == Isolation::Full;
-    sys::default_signals();
     let signals = sys::pending_signals().step("watching for children")?;
     let _ = setsid();
     let slave = job.stdio[0].as_fd();
@@ -118,7 +120,8 @@ fn begin(job: &Job, confinement: Confinement<'_>) -> Result<Begun, Fault> {
             .step("becoming the reaper of the tree")?;
     }
     rustix::process::chdir(&job.cwd).step("entering the working folder")?;
-    plan.limits.apply(confinement.limit_memory, full)?;
+    plan.limits
+        .apply(confinement.held, full && !confinement.change_user)?;
     if confinement.change_user {
         identity::become_user(plan.uid, plan.gid)?;
         identity::hide()?;

@@ -25,7 +25,6 @@ use std::{
 };
 
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
     fs::{FileType, Gid, Uid, fchown, fstat},
     net::{
         AddressFamily, SocketFlags, SocketType, socketpair,
@@ -114,8 +113,7 @@ impl Launcher {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let joined = cgroup.join(child.id());
-        let limited = joined.is_ok() && cgroup.limits_memory();
+        let held = cgroup.join(child.id());
         let link = Link {
             root: plan.root.clone(),
             root_id: plan.root_id,
@@ -130,7 +128,7 @@ impl Launcher {
             }),
             child: Mutex::new(child),
         };
-        let mut body = vec![u8::from(limited)];
+        let mut body = vec![held.to_byte()];
         body.extend(serde_json::to_vec(plan)?);
         link.request(wire::PLAN, &body, &[])?;
         Ok(Self(Arc::new(link)))
@@ -254,14 +252,10 @@ impl Drop for Link {
             .unwrap_or_else(PoisonError::into_inner)
             .socket = None;
         let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let patience = Timespec {
-            tv_sec: FAREWELL.as_secs() as i64,
-            tv_nsec: 0,
-        };
         let ended = Pid::from_raw(child.id() as i32)
             .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
-            .map(|pidfd| poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&patience)));
-        if !matches!(ended, Some(Ok(1..))) {
+            .is_some_and(|pidfd| spawned::readable(&pidfd, Some(FAREWELL.as_secs() as i64)));
+        if !ended {
             let _ = child.kill();
         }
         let _ = child.wait();

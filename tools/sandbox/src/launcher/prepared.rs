@@ -11,6 +11,7 @@ use std::{
 use rustix::process::{Pid, geteuid};
 
 use crate::{
+    cgroup::Held,
     fault::{Fault, Step},
     identity,
     init::{self, Confinement, Job},
@@ -30,7 +31,7 @@ pub(crate) struct Prepared {
     rules: OwnedFd,
     filter: Filter,
     change_user: bool,
-    limit_memory: bool,
+    held: Held,
     pub(crate) scan: Scan,
 }
 
@@ -51,8 +52,8 @@ impl Running {
 
 impl Prepared {
     /// Turns this process, which must have one thread, into the workspace's launcher.
-    /// `memory_limited`: a control group does it.
-    pub(crate) fn new(plan: Plan, memory_limited: bool) -> Result<Self, Fault> {
+    /// `held`: what a control group limits.
+    pub(crate) fn new(plan: Plan, held: Held) -> Result<Self, Fault> {
         plan.check()?;
         sys::default_signals();
         let full = plan.isolation == Isolation::Full;
@@ -69,9 +70,11 @@ impl Prepared {
             }
         }
         identity::hide()?;
-        if full || geteuid().is_root() {
-            identity::forbid_new_capabilities()?;
+        let forbidden = identity::forbid_new_capabilities();
+        if full {
+            forbidden?;
         }
+        // Else it takes capabilities that may be missing, and no_new_privs does the same.
         let rules = landlock::rules(&grants(&plan), full)?;
         let filter = Filter::new(Mode {
             debug: plan.debug,
@@ -79,7 +82,7 @@ impl Prepared {
         });
         let scan = Scan::new(&plan.root);
         Ok(Self {
-            limit_memory: !memory_limited,
+            held,
             plan,
             rules,
             filter,
@@ -118,7 +121,7 @@ impl Prepared {
                     filter: &self.filter,
                     pins: watch.pins(),
                     change_user: self.change_user,
-                    limit_memory: self.limit_memory,
+                    held: self.held,
                 },
             ),
             Side::Parent { pid, pidfd } => Ok(Running { pid, pidfd, watch }),
@@ -185,7 +188,9 @@ fn user_namespaces_work(plan: &Plan) -> bool {
         Ok(Side::Child) => {
             let tried = identity::become_user(plan.uid, plan.gid)
                 .and_then(|()| identity::enter_user_namespace())
-                .and_then(|()| sys::unshare(libc::CLONE_NEWNS).step("trying"));
+                .and_then(|()| sys::unshare(libc::CLONE_NEWNS).step("trying"))
+                // A folder in a place that only root can reach is for root to mount.
+                .and_then(|()| fs::read_dir(&plan.root).step("trying"));
             sys::exit_now(i32::from(tried.is_err()))
         }
         Ok(Side::Parent { pid, .. }) => rustix::process::waitid(
@@ -214,7 +219,7 @@ fn grants(plan: &Plan) -> Vec<(PathBuf, Grant)> {
         .iter()
         .map(PathBuf::from)
         .chain([PathBuf::from("/proc")]);
-    for path in system.chain(plan.readable.iter().cloned()) {
+    for path in system.chain(plan.readable_paths()) {
         readable_parts(&path, &hidden, &mut grants);
     }
     for device in ["null", "zero", "full", "random", "urandom", "tty", "ptmx"] {

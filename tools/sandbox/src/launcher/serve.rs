@@ -21,6 +21,7 @@ use super::{
     wire::{self, Message, Words},
 };
 use crate::{
+    cgroup::Held,
     fault::{Fault, Step},
     init::Job,
     network,
@@ -64,12 +65,12 @@ pub(crate) fn serve() -> ExitCode {
 }
 
 fn prepare(message: &Message) -> Result<Prepared, Fault> {
-    let Some((limited, plan)) = message.body.split_first() else {
+    let Some((held, plan)) = message.body.split_first() else {
         return Err(Fault::plain("the launcher got no plan"));
     };
     let plan: Plan = serde_json::from_slice(plan)
         .map_err(|error| Fault::plain(format!("the launcher cannot read the plan: {error}")))?;
-    Prepared::new(plan, *limited != 0)
+    Prepared::new(plan, Held::from_byte(*held))
 }
 
 struct State {

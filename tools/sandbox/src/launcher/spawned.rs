@@ -1,15 +1,14 @@
 //! A started command, seen from outside.
 
 use std::{
-    fmt,
-    fs::File,
-    io::{self, Read},
+    fmt, io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
 };
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
     pipe::{PipeFlags, pipe_with},
     process::{Signal, pidfd_send_signal},
 };
@@ -201,11 +200,10 @@ pub(super) fn spawn(link: &Arc<Link>, command: &Command<'_>) -> Result<Spawned, 
         Report::Started => Ok(spawned),
         Report::ExecFailed(errno) => Err(SpawnError::Exec(io::Error::from_raw_os_error(errno))),
         Report::SetupFailed(errno) => {
-            let mut step = String::new();
-            let _ = spawned
-                .status
-                .try_clone()
-                .map(|status| File::from(status).read_to_string(&mut step));
+            // Written together with its record.
+            let mut text = [0; 1024];
+            let count = rustix::io::read(&spawned.status, &mut text).unwrap_or(0);
+            let step = String::from_utf8_lossy(&text[..count]).into_owned();
             Err(SpawnError::Setup(Fault { step, errno }))
         }
         Report::Ended(_) => Err(launcher(io::Error::other("a report out of order"))),
@@ -225,10 +223,14 @@ fn first_report(status: &OwnedFd) -> Result<Report, SpawnError> {
     })
 }
 
-fn readable(fd: &OwnedFd, seconds: Option<i64>) -> bool {
+/// Waits until there is something to read, or the other end is closed.
+pub(super) fn readable(fd: &OwnedFd, seconds: Option<i64>) -> bool {
     let timeout = seconds.map(|tv_sec| Timespec { tv_sec, tv_nsec: 0 });
-    matches!(
-        poll(&mut [PollFd::new(fd, PollFlags::IN)], timeout.as_ref()),
-        Ok(1..)
-    )
+    loop {
+        match poll(&mut [PollFd::new(fd, PollFlags::IN)], timeout.as_ref()) {
+            // A signal of the server's; waiting anew is long enough for any of them.
+            Err(Errno::INTR) => {}
+            result => return matches!(result, Ok(1..)),
+        }
+    }
 }

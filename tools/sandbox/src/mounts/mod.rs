@@ -11,8 +11,10 @@
 //! a granted folder leads nowhere.
 
 pub(crate) mod command;
+mod scratch;
 mod sources;
 
+pub(crate) use scratch::make_parts as make_scratch_parts;
 pub(crate) use sources::identity;
 
 use std::{
@@ -22,11 +24,11 @@ use std::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::fs::{DirBuilderExt, symlink},
     },
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use rustix::{
-    fs::{CWD, Gid, Mode, Uid, chown},
+    fs::{CWD, Mode},
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
         OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen,
@@ -38,7 +40,7 @@ use sources::{Item, What};
 
 use crate::{
     fault::{Fault, Step},
-    plan::{HOME, Plan},
+    plan::Plan,
     sys,
 };
 
@@ -70,7 +72,7 @@ pub(crate) fn build(plan: &Plan) -> Result<(), Fault> {
     let terminals = take(Path::new("/dev/pts")).ok();
     let system = new_file_system("sysfs", &[], MountAttrFlags::MOUNT_ATTR_RDONLY).ok();
     let scratch = match &plan.scratch {
-        Some(folder) => Some(scratch_folder(folder)?),
+        Some(folder) => Some(scratch::take_folder(folder)?),
         None => None,
     };
     let hidden = plan.hidden_paths();
@@ -79,7 +81,7 @@ pub(crate) fn build(plan: &Plan) -> Result<(), Fault> {
     folder("/proc", 0o755)?;
     attach(&proc, "/proc").step("attaching /proc")?;
     make_devices(devices, terminals)?;
-    let scratch = make_scratch(plan, scratch)?;
+    let scratch = scratch::make(plan, scratch)?;
     for item in items {
         place(item, &scratch)?;
     }
@@ -228,64 +230,6 @@ fn make_devices(
         Some(terminals) => attach(&terminals, "/dev/pts").step("attaching /dev/pts"),
         None => Ok(()),
     }
-}
-
-const SCRATCH: [(&str, &str, u32); 3] = [
-    ("tmp", "/tmp", 0o1777),
-    ("shm", "/dev/shm", 0o1777),
-    ("home", HOME, 0o700),
-];
-
-/// Makes the parts of a scratch folder that are missing, and takes it.
-fn scratch_folder(path: &Path) -> Result<OwnedFd, Fault> {
-    folder(path, 0o700)?;
-    take(path).step("taking the scratch folder")
-}
-
-/// The three private places as detached copies of parts of one file system, which
-/// bounds their sum.
-fn make_scratch(
-    plan: &Plan,
-    given: Option<OwnedFd>,
-) -> Result<Vec<(&'static str, OwnedFd)>, Fault> {
-    let tree = match given {
-        Some(tree) => tree,
-        None => new_file_system(
-            "tmpfs",
-            &[("size", &plan.tmp_bytes.to_string()), ("mode", "755")],
-            MountAttrFlags::empty(),
-        )?,
-    };
-    restrict(tree.as_fd(), false).step("restricting the scratch")?;
-    let base = PathBuf::from(format!("{WORKSHOP}/scratch"));
-    attach(&tree, &base).step("attaching the scratch")?;
-    make_scratch_parts(plan, &base)?;
-    SCRATCH
-        .into_iter()
-        .map(|(part, at, _)| {
-            let part = take(&base.join(part)).step("taking a part of the scratch")?;
-            Ok((at, part))
-        })
-        .collect()
-}
-
-/// Makes tmp, shm and home where they are missing, as the commands' user.
-pub(crate) fn make_scratch_parts(plan: &Plan, base: &Path) -> Result<(), Fault> {
-    for (part, _, mode) in SCRATCH {
-        let path = base.join(part);
-        let made = fs::DirBuilder::new().mode(mode).create(&path);
-        match made {
-            Ok(()) => {
-                if rustix::process::geteuid().as_raw() != plan.uid {
-                    let (uid, gid) = (Uid::from_raw(plan.uid), Gid::from_raw(plan.gid));
-                    chown(&path, Some(uid), Some(gid)).step("giving the scratch away")?;
-                }
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error).step("making a part of the scratch"),
-        }
-    }
-    Ok(())
 }
 
 fn place(item: Item, scratch: &[(&'static str, OwnedFd)]) -> Result<(), Fault> {

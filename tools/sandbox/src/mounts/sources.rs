@@ -55,8 +55,8 @@ pub(super) fn collect(plan: &Plan) -> Result<Vec<Item>, Fault> {
     for path in SYSTEM {
         readable(plan, Path::new(path), &mut items);
     }
-    for path in &plan.readable {
-        readable(plan, path, &mut items);
+    for path in plan.readable_paths() {
+        readable(plan, &path, &mut items);
     }
     items.sort_by(|a, b| a.path.cmp(&b.path));
     items.dedup_by(|later, earlier| later.path == earlier.path);

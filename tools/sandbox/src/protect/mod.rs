@@ -102,6 +102,11 @@ impl Watch {
     }
 
     fn pin(&mut self, path: &Path, read_only: bool) {
+        // The kernel bounds the mounts of a namespace. What is past this is put back only.
+        const MOST_PINS: usize = 4000;
+        if self.pins.len() >= MOST_PINS {
+            return;
+        }
         self.pins.push(Pin {
             path: path.to_owned(),
             read_only,

@@ -6,21 +6,27 @@
 use std::{
     ffi::{CString, OsString},
     io::{Read, Write},
-    os::{fd::OwnedFd, unix::ffi::OsStringExt},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStringExt,
+    },
     path::{Path, PathBuf},
 };
 
 use rustix::{
     fs::{
-        AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fchmod, mkdirat, openat2,
-        readlinkat, renameat, statat, symlinkat, unlinkat,
+        AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, fchmod, fchown, fstat,
+        mkdirat, openat2, readlinkat, renameat, statat, symlinkat, unlinkat,
     },
     io::Errno,
+    process::geteuid,
 };
 
 // Hooks and configuration are small. What is larger is compared, but cannot be put back.
 const MOST_BYTES: u64 = 1 << 20;
 const MOST_ENTRIES: usize = 1000;
+// A command can make a folder as large as it likes.
+const MOST_NAMES: usize = 65_536;
 const DEEPEST: usize = 8;
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 
@@ -91,7 +97,16 @@ impl State {
             // Without its parent the place is gone; so must it have been.
             return *self == Self::Absent;
         };
-        remove(&folder, &name, 0).is_ok() && write_at(&folder, &name, self).is_ok()
+        if remove(&folder, &name, 0).is_err() {
+            // Nested past all reason, say. Under another name it does no harm.
+            let mut aside = OsString::from(".codespace-aside-");
+            aside.push(&name);
+            let _ = remove(&folder, &aside, 0);
+            if renameat(&folder, &name, &folder, &aside).is_err() {
+                return false;
+            }
+        }
+        write_at(&folder, &name, self).is_ok()
     }
 }
 
@@ -142,6 +157,9 @@ fn entries(folder: &OwnedFd) -> Result<Vec<OsString>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(folder)? {
         let name = entry?.file_name().to_bytes().to_vec();
+        if names.len() >= MOST_NAMES {
+            break;
+        }
         if name != b"." && name != b".." {
             names.push(OsString::from_vec(name));
         }
@@ -242,10 +260,12 @@ fn remove(folder: &OwnedFd, name: &OsString, depth: usize) -> Result<(), Errno> 
         other => other?,
     };
     let _ = fchmod(&inner, Mode::RWXU);
+    let mut result = Ok(());
     for name in entries(&inner)? {
-        remove(&inner, &name, depth + 1)?;
+        // One that cannot be removed does not save the others.
+        result = remove(&inner, &name, depth + 1).and(result);
     }
-    unlinkat(folder, name, AtFlags::REMOVEDIR)
+    result.and_then(|()| unlinkat(folder, name, AtFlags::REMOVEDIR))
 }
 
 fn write_at(folder: &OwnedFd, name: &OsString, state: &State) -> Result<(), Errno> {
@@ -262,6 +282,7 @@ fn write_at(folder: &OwnedFd, name: &OsString, state: &State) -> Result<(), Errn
             let mut file = std::fs::File::from(file);
             file.write_all(bytes)
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+            own(folder, &file)?;
             fchmod(&file, Mode::from_raw_mode(*mode))?;
             renameat(folder, &staged, folder, name)
         }
@@ -269,6 +290,7 @@ fn write_at(folder: &OwnedFd, name: &OsString, state: &State) -> Result<(), Errn
             mkdirat(folder, name, Mode::RWXU)?;
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let inner = openat2(folder, name, flags, Mode::empty(), BENEATH)?;
+            own(folder, &inner)?;
             for (name, state) in entries {
                 write_at(&inner, name, state)?;
             }
@@ -276,6 +298,16 @@ fn write_at(folder: &OwnedFd, name: &OsString, state: &State) -> Result<(), Errn
         }
         State::File(_, _, None) | State::Other => Err(Errno::NOTSUP),
     }
+}
+
+/// What root puts back belongs to whoever the folder belongs to.
+fn own(folder: &OwnedFd, made: impl AsFd) -> Result<(), Errno> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    let found = fstat(folder)?;
+    let (uid, gid) = (Uid::from_raw(found.st_uid), Gid::from_raw(found.st_gid));
+    fchown(made, Some(uid), Some(gid))
 }
 
 /// Opens the root to watch from.

@@ -13,6 +13,8 @@ use std::{
 // Folders; a tree beyond that is known in part.
 const MOST: usize = 50_000;
 const DEEPEST: usize = 32;
+// Each costs every launch some mounts.
+const MOST_REPOSITORIES: usize = 256;
 
 /// A walk in progress, and what the last whole one found.
 #[derive(Debug)]
@@ -60,8 +62,20 @@ impl Scan {
                 self.open.clear();
             }
             if self.open.is_empty() {
-                self.known = std::mem::take(&mut self.fresh);
+                self.adopt();
             }
+        }
+    }
+
+    /// Those already known come first: a command could make any number of others.
+    fn adopt(&mut self) {
+        let fresh = std::mem::take(&mut self.fresh);
+        self.known.retain(|path| fresh.contains(path));
+        for path in fresh {
+            if self.known.len() >= MOST_REPOSITORIES {
+                break;
+            }
+            self.known.insert(path);
         }
     }
 
@@ -82,7 +96,8 @@ impl Scan {
     /// The repositories, the root's own always among them.
     pub(crate) fn repositories(&self) -> Vec<PathBuf> {
         let mut all = self.known.clone();
-        all.extend(self.fresh.iter().cloned());
+        let room = MOST_REPOSITORIES.saturating_sub(all.len());
+        all.extend(self.fresh.iter().take(room).cloned());
         all.insert(PathBuf::from(".git"));
         all.into_iter().collect()
     }

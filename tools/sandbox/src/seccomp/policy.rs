@@ -137,8 +137,6 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_nfsservctl,
     libc::SYS_sethostname,
     libc::SYS_setdomainname,
-    libc::SYS_migrate_pages,
-    libc::SYS_move_pages,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_iopl,
     #[cfg(target_arch = "x86_64")]

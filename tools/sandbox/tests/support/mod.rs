@@ -57,6 +57,14 @@ pub fn helper() -> &'static Path {
     static COPY: OnceLock<PathBuf> = OnceLock::new();
     COPY.get_or_init(|| {
         let folder = std::env::temp_dir().join(format!("codespace-helper-{}", std::process::id()));
+        // Those of earlier runs; nothing runs at the end of a test program.
+        for entry in fs::read_dir(std::env::temp_dir()).unwrap().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let dead = |pid: &str| !Path::new("/proc").join(pid).exists();
+            if name.strip_prefix("codespace-helper-").is_some_and(dead) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
         fs::create_dir_all(&folder).unwrap();
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
         let copy = folder.join("helper");

@@ -6,6 +6,7 @@ mod faults;
 mod http;
 mod large;
 mod many;
+mod owners;
 mod rmcp_client;
 mod sessions;
 mod stdio;

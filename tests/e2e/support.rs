@@ -24,10 +24,19 @@ pub(crate) fn program() -> Command {
 impl Server {
     /// Starts one on `root`, with its state below `state`, and shakes hands.
     pub(crate) fn start(root: &Path, state: &Path) -> Self {
-        let mut child = program()
-            .args(["stdio", "--workspace"])
-            .arg(format!("w={}", root.display()))
-            .env("XDG_STATE_HOME", state)
+        Self::start_with(state, |command| {
+            command
+                .arg("--workspace")
+                .arg(format!("w={}", root.display()));
+        })
+    }
+
+    /// The same, with the workspaces and the rest as `with` says.
+    pub(crate) fn start_with(state: &Path, with: impl FnOnce(&mut Command)) -> Self {
+        let mut command = program();
+        command.arg("stdio").env("XDG_STATE_HOME", state);
+        with(&mut command);
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

@@ -87,7 +87,7 @@ impl Leases for RootLeases {
             Err(fault) => {
                 return Err(ToolError::new(
                     Code::FileOperationFailed,
-                    format!("the root of workspace {} is gone or cannot be locked; its operator must put it back", workspace.id),
+                    format!("workspace {}: {fault}; nothing was done, and its operator must see to the folder", workspace.id),
                 )
                 .with_source(fault));
             }

@@ -143,6 +143,7 @@ fn code_of(code: ErrorCode) -> Code {
         ErrorCode::NotDirectory => Code::PathNotDirectory,
         ErrorCode::PathEscape => Code::PathEscape,
         ErrorCode::TooLarge => Code::FileOperationFailed,
+        ErrorCode::TooMuchWork => Code::LimitExceeded,
     }
 }
 

@@ -1,12 +1,9 @@
 //! The composition root: a checked config becomes a running stack.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use codespace_router::{
-    Ledger, Lookup, OperationStatus, Profile, Resolve, Settlement, ToolRouter, Workspace,
-    WorkspaceId,
-};
+use codespace_router::{Ledger, Profile, Resolve, ToolRouter, Workspace};
 use codespace_runner::{
     Confinement, FileLimits, FileRoot, Home, InProcess, Launch, ProcessLimits, Processes,
     RootLeases, Runner,
@@ -14,7 +11,6 @@ use codespace_runner::{
 use codespace_store::{Durability, OpenFault, Store, StoreOptions};
 use codespace_tools::{Facts, FactsToCome};
 use futures_util::FutureExt;
-use serde_json::json;
 use tokio_util::task::TaskTracker;
 
 use crate::{
@@ -23,6 +19,7 @@ use crate::{
     confine,
     facts::{self, Confined},
     handler::Handler,
+    recovery::settle,
     resolve::Directory,
     stack::{self, Classes},
 };
@@ -52,13 +49,14 @@ impl App {
     /// # Errors
     /// What stands in the way of a start, for the operator.
     pub async fn build(config: &Config, transports: Vec<&'static str>) -> Result<Self> {
-        let (store, journals, store_note) = open_store(config)?;
+        let (store, store_note) = open_store(config)?;
+        let journals = state_folder().join("journals");
         let mut homes = HashMap::new();
         let mut roots = HashMap::new();
         let mut workspaces = HashMap::new();
         let confined = confine::all(config)?;
         for (workspace, confinement) in &confined {
-            let journal = journals.join(workspace.id.as_str());
+            let journal = FileRoot::journal_folder(&journals, &workspace.root);
             let limits = FileLimits {
                 read_bytes: config.limits.read_bytes,
                 find_paths: config.limits.find_paths,
@@ -77,7 +75,7 @@ impl App {
                     workspace.id
                 )
             })?;
-            let files = Arc::new(files);
+            let files = Arc::new(files.serving(workspace.id.as_str(), store.id()));
             let launch = Launch {
                 workspace: workspace.id.clone(),
                 root: workspace.root.clone(),
@@ -94,7 +92,7 @@ impl App {
             };
             workspaces.insert(workspace.id.clone(), Arc::new(facts));
         }
-        settle(&store, &roots).await?;
+        settle(&store, &roots, &journals, config.keep).await?;
 
         let processes = Processes::new(ProcessLimits {
             output_bytes: config.limits.output_bytes,
@@ -180,8 +178,8 @@ fn facts_to_come(confined: Vec<Confined>, transports: Vec<&'static str>) -> Fact
     .shared()
 }
 
-/// The store, where journals lie beside it, and a note for the person who starts it.
-fn open_store(config: &Config) -> Result<(Store, PathBuf, String)> {
+/// The store, and a note for the person who starts it.
+fn open_store(config: &Config) -> Result<(Store, String)> {
     let durability = if config.full_durability {
         Durability::Full
     } else {
@@ -191,13 +189,8 @@ fn open_store(config: &Config) -> Result<(Store, PathBuf, String)> {
         durability,
         keep: config.keep,
     };
-    let in_memory = |note: &str| -> Result<(Store, PathBuf, String)> {
-        // Shared by every server without a store: whoever holds a root's lock settles its journals.
-        Ok((
-            Store::in_memory(options)?,
-            state_folder().join("journals"),
-            note.to_owned(),
-        ))
+    let in_memory = |note: &str| -> Result<(Store, String)> {
+        Ok((Store::in_memory(options)?, note.to_owned()))
     };
     match &config.store {
         StorePlace::Memory => {
@@ -206,83 +199,14 @@ fn open_store(config: &Config) -> Result<(Store, PathBuf, String)> {
         StorePlace::Given(path) => {
             let store = Store::open(path, options)
                 .with_context(|| format!("store.path {}", path.display()))?;
-            Ok((store, beside(path), path.display().to_string()))
+            Ok((store, path.display().to_string()))
         }
         StorePlace::Derived(path) => match Store::open(path, options) {
-            Ok(store) => Ok((store, beside(path), path.display().to_string())),
+            Ok(store) => Ok((store, path.display().to_string())),
             Err(OpenFault::InUse { .. }) => in_memory(
                 "IN MEMORY: another server on these folders has the store open; operations are forgotten at the end",
             ),
             Err(fault) => Err(fault).with_context(|| format!("store {}", path.display())),
         },
     }
-}
-
-fn beside(store: &std::path::Path) -> PathBuf {
-    let mut name = store.as_os_str().to_owned();
-    name.push(".journals");
-    name.into()
-}
-
-/// Settles what a crash left: journals first, then operations that never had one.
-async fn settle(store: &Store, roots: &HashMap<WorkspaceId, Arc<FileRoot>>) -> Result<()> {
-    for (workspace, root) in roots {
-        // Another server may be in the middle of a patch: then its journals are its own affair.
-        let Ok(lock) = root.try_lock() else {
-            tracing::warn!(%workspace, "the folder is held by another server; what a crash may have left is settled at the next start");
-            continue;
-        };
-        let files = Arc::clone(root);
-        let settled = tokio::task::spawn_blocking(move || files.settle())
-            .await?
-            .with_context(|| format!("workspace {workspace}: its journals cannot be read"))?;
-        for patch in settled {
-            tracing::warn!(operation = %patch.operation, status = patch.status.as_str(), "settled a patch that a crash interrupted");
-            // A server without a store leaves journals that no ledger knows of.
-            if store
-                .find(Lookup::Id(patch.operation.clone()))
-                .await?
-                .is_none()
-            {
-                patch.undo.keep().await;
-                continue;
-            }
-            let result = json!({
-                "status": patch.status, "operation_id": patch.operation, "replayed": false,
-                "files": patch.files, "changes": patch.changes, "reason": patch.reason,
-            });
-            let settlement = Settlement {
-                status: patch.status,
-                reason: patch.reason,
-                result,
-            };
-            store.finish(patch.operation, settlement).await?;
-            // A drop before this leaves the journal, and the next start finds the record finished.
-            patch.undo.keep().await;
-        }
-        drop(lock);
-    }
-    for operation in store.unfinished().await? {
-        let Some(root) = roots.get(&operation.workspace) else {
-            continue;
-        };
-        let Ok(_lock) = root.try_lock() else { continue };
-        let reason = "interrupted before anything was written".to_owned();
-        let status = OperationStatus::FailedRolledBack;
-        let result = json!({
-            "status": status, "operation_id": operation.operation_id, "replayed": false,
-            "files": operation.files, "changes": [], "reason": reason,
-        });
-        store
-            .finish(
-                operation.operation_id,
-                Settlement {
-                    status,
-                    reason: Some(reason),
-                    result,
-                },
-            )
-            .await?;
-    }
-    Ok(())
 }

@@ -13,6 +13,7 @@ mod config;
 mod confine;
 mod facts;
 mod handler;
+mod recovery;
 #[cfg(test)]
 mod reference;
 mod resolve;

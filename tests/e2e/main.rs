@@ -7,6 +7,7 @@ mod http;
 mod large;
 mod many;
 mod network;
+mod owners;
 mod rmcp_client;
 mod sessions;
 mod stdio;

@@ -29,15 +29,24 @@ impl Server {
 
     /// The same, with other arguments, environment or streams.
     pub(crate) fn start_with(root: &Path, state: &Path, more: impl FnOnce(&mut Command)) -> Self {
+        Self::start_on(state, |command| {
+            command
+                .arg("--workspace")
+                .arg(format!("w={}", root.display()));
+            more(command);
+        })
+    }
+
+    /// The same, with the workspaces and the rest as `with` says.
+    pub(crate) fn start_on(state: &Path, with: impl FnOnce(&mut Command)) -> Self {
         let mut command = program();
         command
-            .args(["stdio", "--workspace"])
-            .arg(format!("w={}", root.display()))
+            .arg("stdio")
             .env("XDG_STATE_HOME", state)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
-        more(&mut command);
+        with(&mut command);
         let mut child = command.spawn().expect("the program starts");
         // What it has of the streams it hands on.
         drop(command);

@@ -47,6 +47,8 @@ pub(super) fn secrets(
     if let StorePlace::Given(path) | StorePlace::Derived(path) = &config.store {
         kept.push(("the store", path.clone()));
     }
+    // Whatever the store is, journals lie here; one that a command can write settles as it likes.
+    kept.push(("the server's journals", state_folder().join("journals")));
     if let Listen::Unix(path) = &config.listen {
         kept.push(("the listening socket", path.clone()));
     }

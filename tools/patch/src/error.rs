@@ -26,7 +26,12 @@ pub enum ErrorCode {
     PathEscape,
     /// A file is over the size the tree allows (or over 4 GiB, which the engine cannot index).
     TooLarge,
+    /// Its hunks need more comparisons than a patch may cost.
+    TooMuchWork,
 }
+
+/// The most bytes of a path that an error echoes.
+const SHOWN: usize = 200;
 
 /// Where in the patch an error is, and what is known about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -74,7 +79,12 @@ impl PatchError {
     }
 
     pub(crate) fn path(mut self, path: &str) -> Self {
-        self.details.path = Some(path.to_owned());
+        // Long enough to tell which; a path may be megabytes of text.
+        self.details.path = Some(if path.len() <= SHOWN {
+            path.to_owned()
+        } else {
+            format!("{}…", &path[..path.floor_char_boundary(SHOWN)])
+        });
         self
     }
 

@@ -10,6 +10,7 @@ mod lines;
 mod matching;
 mod parse;
 mod path;
+mod places;
 mod plan;
 mod rows;
 mod text;

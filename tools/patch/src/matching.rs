@@ -2,7 +2,8 @@
 //!
 //! Every distinct line of an Update gets a number (a needle), and every line of the file the number of the
 //! needle it equals. Finding a block is then a search in numbers. A looser pass is numbered only once a hunk
-//! needs it, and for all hunks of the Update together.
+//! needs it, and for all hunks of the Update together. The places of a block are found once, however many hunks
+//! ask for it (`places.rs`).
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,6 +11,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use crate::lines::Lines;
+use crate::places::{Places, Taken, Work};
 
 /// Which pass found the lines of a hunk, strictest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -145,8 +147,9 @@ pub(crate) struct Searcher<'a> {
     pub(crate) lines: &'a Lines<'a>,
     pub(crate) needles: Vec<&'a [u8]>,
     passes: [Option<Pass>; 4],
-    /// What hunks already took: disjoint ranges, ascending.
-    taken: Vec<(usize, usize)>,
+    /// The places of every block asked for so far, by pass and numbers.
+    known: [HashMap<Box<[u32]>, Places>; 4],
+    taken: Taken,
 }
 
 impl<'a> Searcher<'a> {
@@ -155,7 +158,8 @@ impl<'a> Searcher<'a> {
             lines,
             needles,
             passes: [const { None }; 4],
-            taken: Vec::new(),
+            known: Default::default(),
+            taken: Taken::default(),
         }
     }
 
@@ -170,26 +174,41 @@ impl<'a> Searcher<'a> {
     }
 
     pub(crate) fn take(&mut self, start: usize, end: usize) {
-        if start < end {
-            let at = self.taken.partition_point(|range| range.0 < start);
-            self.taken.insert(at, (start, end));
-        }
+        self.taken.take(start, end);
     }
 
     /// The first free place from a line on, in the strictest pass that has one.
-    pub(crate) fn find(&mut self, block: &[usize], from: usize, at_end: bool) -> Option<Found> {
+    pub(crate) fn find(
+        &mut self,
+        block: &[usize],
+        from: usize,
+        at_end: bool,
+        work: &mut Work,
+    ) -> Option<Found> {
         PASSES.into_iter().find_map(|kind| {
+            if self.passes[kind as usize].is_none() {
+                work.spend(self.lines.len());
+            }
             self.pass(kind);
             let pass = self.passes[kind as usize].as_ref()?;
             let block: Vec<u32> = block.iter().map(|needle| pass.needles[*needle]).collect();
-            let (mut start, mut candidates) = (None, 0);
-            pass.places(&block, from, at_end, |place| {
-                if free(&self.taken, place, place + block.len()) {
-                    start.get_or_insert(place);
-                    candidates += 1;
+            let (start, candidates) = if at_end {
+                let last = pass.lines.len().checked_sub(block.len())?;
+                work.spend(block.len());
+                let is_there = last >= from && pass.lines[last..] == *block;
+                let is_free = is_there && self.taken.is_free(last, last + block.len());
+                is_free.then_some((last, 1))?
+            } else {
+                let known = &mut self.known[kind as usize];
+                if !known.contains_key(&*block) {
+                    let places = pass.places(&block, work);
+                    known.insert(block.clone().into(), Places::new(places, block.len()));
                 }
-            });
-            start.map(|start| Found {
+                known
+                    .get_mut(&*block)?
+                    .first_free(from, &self.taken, work)?
+            };
+            Some(Found {
                 start,
                 kind,
                 candidates,
@@ -198,47 +217,37 @@ impl<'a> Searcher<'a> {
     }
 }
 
-fn free(taken: &[(usize, usize)], start: usize, end: usize) -> bool {
-    let next = taken.partition_point(|range| range.1 <= start);
-    taken.get(next).is_none_or(|range| range.0 >= end)
-}
-
 impl Pass {
-    /// Calls `each` with every place of a block, ascending.
-    fn places(&self, block: &[u32], from: usize, at_end: bool, mut each: impl FnMut(usize)) {
+    /// Every place of a block in the file, ascending.
+    fn places(&self, block: &[u32], work: &mut Work) -> Vec<u32> {
+        let mut places = Vec::new();
         let Some(last) = self.lines.len().checked_sub(block.len()) else {
-            return;
+            return places;
         };
-        let is_at = |place: usize| self.lines[place..place + block.len()] == *block;
-        if at_end {
-            if last >= from && is_at(last) {
-                each(last);
-            }
-            return;
-        }
         let rarest = (0..block.len()).min_by_key(|at| self.hits[block[*at] as usize].len());
-        let Some(rarest) = rarest else { return };
+        let Some(rarest) = rarest else { return places };
         let hits = &self.hits[block[rarest] as usize];
-        let hits = &hits[hits.partition_point(|line| (*line as usize) < from + rarest)..];
         // Trying each place is quickest while few lines can be the rarest one; else the block is searched
         // in time linear in the file, whatever repeats in it.
-        if block.len() == 1
-            || hits.len().saturating_mul(block.len())
-                <= self.lines.len() - from.min(self.lines.len())
-        {
-            let places = hits.iter().map(|line| *line as usize - rarest);
-            places
-                .take_while(|place| *place <= last)
-                .filter(|place| is_at(*place))
-                .for_each(each);
-        } else {
-            linear(&self.lines, block, from, each);
+        let tries = hits.len().saturating_mul(block.len());
+        if block.len() == 1 || tries <= self.lines.len() {
+            work.spend(tries);
+            places.extend(
+                hits.iter()
+                    .filter_map(|line| (*line as usize).checked_sub(rarest))
+                    .take_while(|place| *place <= last)
+                    .filter(|place| self.lines[*place..place + block.len()] == *block)
+                    .map(|place| place as u32),
+            );
+        } else if work.spend(2 * self.lines.len()) {
+            linear(&self.lines, block, |place| places.push(place as u32));
         }
+        places
     }
 }
 
 /// Knuth, Morris and Pratt's search, overlapping places included.
-fn linear(lines: &[u32], block: &[u32], from: usize, mut each: impl FnMut(usize)) {
+fn linear(lines: &[u32], block: &[u32], mut each: impl FnMut(usize)) {
     let mut border = vec![0; block.len()];
     let mut matched = 0;
     for at in 1..block.len() {
@@ -249,7 +258,7 @@ fn linear(lines: &[u32], block: &[u32], from: usize, mut each: impl FnMut(usize)
         border[at] = matched;
     }
     matched = 0;
-    for (at, line) in lines.iter().enumerate().skip(from) {
+    for (at, line) in lines.iter().enumerate() {
         while matched > 0 && *line != block[matched] {
             matched = border[matched - 1];
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::error::{ErrorCode, PatchError, PlanError};
 use crate::parse::{Hunk, Op, Patch};
+use crate::places::Work;
 use crate::rows::{self, Plan};
 use crate::update::{self, HunkReport};
 
@@ -78,6 +79,7 @@ pub fn plan<T: Tree>(patch: &Patch, tree: &mut T) -> Result<Plan, PlanError<T::E
         slots: HashMap::new(),
         directories: HashSet::new(),
     };
+    let mut work = Work::default();
     for op in patch.ops() {
         match op {
             Op::Add { path, line, lines } => {
@@ -124,7 +126,8 @@ pub fn plan<T: Tree>(patch: &Patch, tree: &mut T) -> Result<Plan, PlanError<T::E
                         "the destination of the move exists",
                     )?;
                 }
-                let file = updated(file, hunks, *line).map_err(|error| error.path(path))?;
+                let file =
+                    updated(file, hunks, *line, &mut work).map_err(|error| error.path(path))?;
                 if move_to.is_some() {
                     view.set(path, Node::Absent);
                 }
@@ -135,9 +138,14 @@ pub fn plan<T: Tree>(patch: &Patch, tree: &mut T) -> Result<Plan, PlanError<T::E
     Ok(rows::compare(&view.slots))
 }
 
-fn updated(mut file: File, hunks: &[Hunk], line: usize) -> Result<File, PatchError> {
+fn updated(
+    mut file: File,
+    hunks: &[Hunk],
+    line: usize,
+    work: &mut Work,
+) -> Result<File, PatchError> {
     if !hunks.is_empty() {
-        let (bytes, reports) = update::apply(&file.bytes, hunks, line)?;
+        let (bytes, reports) = update::apply(&file.bytes, hunks, line, work)?;
         if bytes != *file.bytes {
             file.bytes = Arc::new(bytes);
         }

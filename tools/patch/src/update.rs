@@ -6,6 +6,7 @@ use crate::error::{ErrorCode, PatchError};
 use crate::lines::Lines;
 use crate::matching::{MatchKind, Searcher};
 use crate::parse::{Hunk, LineKind};
+use crate::places::Work;
 
 /// How a hunk was placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -31,7 +32,12 @@ pub(crate) fn apply(
     old: &[u8],
     hunks: &[Hunk],
     header: usize,
+    work: &mut Work,
 ) -> Result<(Vec<u8>, Vec<HunkReport>), PatchError> {
+    // Every Update reads its file and writes it anew; a byte is far quicker than a line.
+    if !work.spend(old.len() / 16) {
+        return Err(too_much(header));
+    }
     let lines = Lines::new(old).ok_or_else(|| {
         PatchError::new(
             ErrorCode::TooLarge,
@@ -54,7 +60,7 @@ pub(crate) fn apply(
     let (mut edits, mut reports, mut first) = (Vec::new(), Vec::with_capacity(hunks.len()), 0);
     for (at, block) in blocks.iter().enumerate() {
         let found = placer
-            .place(block, first)
+            .place(block, first, work)
             .map_err(|error| error.hunk(at + 1))?;
         first += block.anchors.len() + block.old().count();
         found.edits(&mut edits);
@@ -63,6 +69,11 @@ pub(crate) fn apply(
     // An insertion before a line comes before what replaces that line, whichever hunk was first.
     edits.sort_by_key(|edit: &Edit<'_>| (edit.at, edit.removed > 0));
     Ok((build(&lines, &edits), reports))
+}
+
+fn too_much(line: usize) -> PatchError {
+    let reason = "the patch needs too many comparisons (many hunks over much repeated text, or many updates of one large file); make several patches of it, or put the updates of one file into one";
+    PatchError::new(ErrorCode::TooMuchWork, line, reason)
 }
 
 /// A hunk as bytes.
@@ -161,10 +172,19 @@ struct Placer<'a> {
 
 impl<'a> Placer<'a> {
     /// `first` is the number of the block's first needle.
-    fn place(&mut self, block: &Block<'a>, first: usize) -> Result<Placed<'a>, PatchError> {
+    fn place(
+        &mut self,
+        block: &Block<'a>,
+        first: usize,
+        work: &mut Work,
+    ) -> Result<Placed<'a>, PatchError> {
         let mut anchored = (MatchKind::Exact, 1);
         for (at, anchor) in block.hunk.anchors.iter().enumerate() {
-            let Some(found) = self.search.find(&[first + at], self.position, false) else {
+            let found = self.search.find(&[first + at], self.position, false, work);
+            if work.is_over() {
+                return Err(too_much(anchor.line));
+            }
+            let Some(found) = found else {
                 let reason = "the line after `@@` is not in the file (from the place the hunks before it lead to)";
                 return Err(PatchError::invalid(anchor.line, reason)
                     .closest(self.search.closest(&[first + at], &[anchor.line])));
@@ -192,10 +212,12 @@ impl<'a> Placer<'a> {
                     return Ok(self.insert(block, lines.clone(), anchored));
                 }
                 let from = if forward { self.position } else { 0 };
-                let Some(found) = self
-                    .search
-                    .find(&needles[..count], from, block.hunk.end_of_file)
-                else {
+                let end_of_file = block.hunk.end_of_file;
+                let found = self.search.find(&needles[..count], from, end_of_file, work);
+                if work.is_over() {
+                    return Err(too_much(block.hunk.line));
+                }
+                let Some(found) = found else {
                     continue;
                 };
                 if !forward && found.candidates > 1 {
@@ -328,3 +350,6 @@ fn build(lines: &Lines<'_>, edits: &[Edit<'_>]) -> Vec<u8> {
     new.extend_from_slice(&old[copied..]);
     new
 }
+
+#[cfg(test)]
+mod tests;

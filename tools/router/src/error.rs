@@ -256,7 +256,7 @@ impl From<BoxError> for ToolError {
         if error.is::<tower::timeout::error::Elapsed>() {
             return Self::new(
                 Code::Timeout,
-                "the call passed its deadline; a mutation that had begun goes on and is recorded: look it up by its key",
+                "the call passed its deadline: what only reads was stopped, and may be repeated; what writes or runs goes on and is recorded, so ask operation_status or process_status first",
             );
         }
         if error.is::<tower::load_shed::error::Overloaded>() {

@@ -1,8 +1,17 @@
 //! The runner that works in the server's own process.
 
-use std::{collections::HashMap, num::NonZeroU16, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    num::NonZeroU16,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use codespace_router::{BoxFuture, Code, OperationStatus, ProcessId, ToolError, WorkspaceId};
+use tokio::sync::Semaphore;
 
 use crate::{
     Applied, Chunk, ExecSpec, FileContent, FileRoot, Found, Launch, PatchJob, ProcessStatus,
@@ -11,6 +20,20 @@ use crate::{
 
 /// A file up to this size is read where the call runs: less than a hop to another thread costs.
 const INLINE_BYTES: u64 = 256 * 1024;
+
+/// Files above this size are read a few at a time, so that they leave threads for the rest.
+const HEAVY_BYTES: u64 = 16 << 20;
+const HEAVY_AT_ONCE: usize = 2;
+
+/// Tells work on another thread that nobody waits for it any more.
+#[derive(Default)]
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// A workspace as the runner knows it.
 #[derive(Clone, Debug)]
@@ -26,6 +49,7 @@ pub struct Home {
 pub struct InProcess {
     homes: Arc<HashMap<WorkspaceId, Home>>,
     processes: Processes,
+    heavy: Arc<Semaphore>,
 }
 
 impl InProcess {
@@ -35,6 +59,7 @@ impl InProcess {
         Self {
             homes: Arc::new(homes),
             processes,
+            heavy: Arc::new(Semaphore::new(HEAVY_AT_ONCE)),
         }
     }
 
@@ -60,10 +85,22 @@ impl Runner for InProcess {
         Box::pin(async move {
             let file = self.home(workspace)?.files.open_file(path)?;
             if file.size() <= INLINE_BYTES {
-                file.read()
-            } else {
-                blocking(move || file.read()).await
+                return file.read();
             }
+            let place = if file.size() > HEAVY_BYTES {
+                let place = Arc::clone(&self.heavy).acquire_owned().await;
+                Some(place.map_err(ToolError::internal)?)
+            } else {
+                None
+            };
+            // A drop here stops the reading at its next block.
+            let stop = StopOnDrop::default();
+            let stopped = Arc::clone(&stop.0);
+            blocking(move || {
+                let _place = place;
+                file.read_while(&stopped)
+            })
+            .await
         })
     }
 
@@ -71,7 +108,10 @@ impl Runner for InProcess {
         Box::pin(async move {
             let files = Arc::clone(&self.home(workspace)?.files);
             let glob = glob.map(str::to_owned);
-            blocking(move || files.find(glob.as_deref())).await
+            // A drop here stops the walk at its next entry.
+            let stop = StopOnDrop::default();
+            let stopped = Arc::clone(&stop.0);
+            blocking(move || files.find_while(glob.as_deref(), &stopped)).await
         })
     }
 
@@ -96,14 +136,14 @@ impl Runner for InProcess {
     ) -> Answer<'a, ProcessId> {
         Box::pin(async move {
             let home = self.home(workspace)?;
-            if !home.files.is_there() {
-                return Err(ToolError::new(
+            home.files.stands().map_err(|fault| {
+                ToolError::new(
                     Code::ProcessSpawnFailed,
                     format!(
-                        "the root of workspace {workspace} is gone; its operator must put it back. Nothing was run"
+                        "workspace {workspace}: {fault}; its operator must see to the folder. Nothing was run"
                     ),
-                ));
-            }
+                )
+            })?;
             self.processes.exec(&home.launch, spec, keep).await
         })
     }

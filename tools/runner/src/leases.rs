@@ -66,9 +66,9 @@ impl Leases for RootLeases {
                 "another patch or a live command holds this workspace; wait for it (process_status with wait_ms) or end it (terminate_process), then repeat this call",
             ));
         }
-        let owner = match owner {
-            LeaseOwner::Patch => "patch",
-            LeaseOwner::Process => "process",
+        let (owner, refused) = match owner {
+            LeaseOwner::Patch => ("patch", Code::FileOperationFailed),
+            LeaseOwner::Process => ("process", Code::ProcessSpawnFailed),
         };
         // From here on the guard's drop clears the table, whatever happens.
         let mut lease = Held {
@@ -86,8 +86,8 @@ impl Leases for RootLeases {
             }
             Err(fault) => {
                 return Err(ToolError::new(
-                    Code::FileOperationFailed,
-                    format!("the root of workspace {} is gone or cannot be locked; its operator must put it back", workspace.id),
+                    refused,
+                    format!("workspace {}: {fault}; nothing was done, and its operator must see to the folder", workspace.id),
                 )
                 .with_source(fault));
             }

@@ -10,7 +10,7 @@ mod runner;
 
 pub use codespace_sandbox::{Features, Plan, TreeKill};
 pub use files::{
-    FileLimits, FileRoot, LockFault, OpenFile, RootLock, Settled, patch_refusal, path_refusal,
+    FileLimits, FileRoot, LockFault, OpenFile, RootLock, Settled, Word, patch_refusal, path_refusal,
 };
 pub use in_process::{Home, InProcess};
 pub use leases::RootLeases;

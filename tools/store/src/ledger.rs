@@ -27,6 +27,13 @@ pub(crate) struct End {
     pub(crate) status: OperationStatus,
     pub(crate) reason: Option<String>,
     pub(crate) result: String,
+    /// Whether it also replaces an end that left the outcome open.
+    pub(crate) revises: bool,
+}
+
+/// By what this store is known to journals.
+pub(crate) fn identity(conn: &Connection) -> rusqlite::Result<String> {
+    conn.query_row("SELECT id FROM identity", [], |row| row.get(0))
 }
 
 /// The operation, if there is one.
@@ -98,7 +105,8 @@ pub(crate) fn finish(conn: &Connection, end: &End) -> rusqlite::Result<bool> {
     let changed = conn
         .prepare_cached(
             "UPDATE operations SET finished_at = ?1, status = ?2, reason = ?3, result = ?4 \
-             WHERE id = ?5 AND finished_at IS NULL",
+             WHERE id = ?5 AND (finished_at IS NULL \
+             OR (?6 AND status IN ('unknown', 'failed_partial')))",
         )?
         .execute(params![
             stamp(Timestamp::now()),
@@ -106,6 +114,7 @@ pub(crate) fn finish(conn: &Connection, end: &End) -> rusqlite::Result<bool> {
             end.reason,
             end.result,
             end.id.as_str(),
+            end.revises,
         ])?;
     if changed > 0 {
         return Ok(true);

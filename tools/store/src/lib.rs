@@ -71,6 +71,7 @@ struct Thread {
     /// `None` only while dropping: the thread ends when no sender is left.
     requests: Option<Sender<Request>>,
     join: Mutex<Option<JoinHandle<()>>>,
+    id: Option<String>,
 }
 
 impl Drop for Thread {
@@ -123,6 +124,7 @@ impl Store {
 
     fn start(opened: Opened, path: &Path, keep: Duration) -> Result<Self, OpenFault> {
         let (requests, inbox) = mpsc::channel();
+        let id = opened.id.clone();
         let join = thread::Builder::new()
             .name("store".to_owned())
             .spawn(move || worker::serve(opened, inbox, keep))
@@ -135,8 +137,61 @@ impl Store {
             thread: Arc::new(Thread {
                 requests: Some(requests),
                 join,
+                id,
             }),
         })
+    }
+
+    /// By what journals know this store, also when its file has moved; `None` in memory.
+    #[must_use]
+    pub fn id(&self) -> Option<&str> {
+        self.thread.id.as_deref()
+    }
+
+    /// Records how recovery found an operation to have ended: like
+    /// [`finish`](Ledger::finish), but an end that left the outcome open (`unknown`,
+    /// `failed_partial`) gives way. An operation that is not there is nothing.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    pub async fn revise(
+        &self,
+        operation: OperationId,
+        settlement: Settlement,
+    ) -> Result<(), ToolError> {
+        self.end(operation, settlement, true).await.map(|_| ())
+    }
+
+    async fn end(
+        &self,
+        operation: OperationId,
+        settlement: Settlement,
+        revises: bool,
+    ) -> Result<bool, ToolError> {
+        let Settlement {
+            status,
+            reason,
+            result,
+        } = settlement;
+        if status == OperationStatus::Running {
+            return Err(ToolError::internal("an operation cannot end as running"));
+        }
+        let end = End {
+            id: operation,
+            status,
+            reason,
+            result: result.to_string(),
+            revises,
+        };
+        // A drop here leaves the end recorded: the thread has it.
+        self.ask(Kind::Finish, |reply| {
+            Request::Write(Write::Finish {
+                end,
+                outcome: false,
+                reply,
+            })
+        })
+        .await
     }
 
     /// Every operation that was begun and not ended, oldest first: what recovery settles.
@@ -223,6 +278,9 @@ impl Kind {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
                 "another program has the store locked: end it, then repeat the call"
             }
+            Some(ErrorCode::ReadOnly) => {
+                "the store's file was removed, replaced or made read-only: its operator must put it back and restart the server"
+            }
             _ => "the store cannot be used: the server's log has the reason",
         };
         ToolError::new(Code::StoreUnavailable, format!("{done}; {remedy}"))
@@ -256,30 +314,7 @@ impl Ledger for Store {
         settlement: Settlement,
     ) -> BoxFuture<'_, Result<(), ToolError>> {
         Box::pin(async move {
-            let Settlement {
-                status,
-                reason,
-                result,
-            } = settlement;
-            if status == OperationStatus::Running {
-                return Err(ToolError::internal("an operation cannot end as running"));
-            }
-            let end = End {
-                id: operation,
-                status,
-                reason,
-                result: result.to_string(),
-            };
-            // A drop here leaves the end recorded: the thread has it.
-            let known = self
-                .ask(Kind::Finish, |reply| {
-                    Request::Write(Write::Finish {
-                        end,
-                        outcome: false,
-                        reply,
-                    })
-                })
-                .await?;
+            let known = self.end(operation, settlement, false).await?;
             if known {
                 Ok(())
             } else {

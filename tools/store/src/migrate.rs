@@ -9,7 +9,10 @@ use rusqlite::{Connection, TransactionBehavior};
 /// Marks a file as ours ("CSPC"), so that another program's database is never migrated.
 pub(crate) const APPLICATION_ID: i64 = 0x4353_5043;
 
-const STEPS: &[&str] = &[include_str!("migrations/0001_ledger.sql")];
+const STEPS: &[&str] = &[
+    include_str!("migrations/0001_ledger.sql"),
+    include_str!("migrations/0002_identity.sql"),
+];
 
 /// The schema version this build writes.
 pub(crate) fn known() -> i64 {

@@ -3,17 +3,17 @@
 use std::{
     ffi::OsString,
     fmt,
-    fs::{DirBuilder, File, OpenOptions, TryLockError},
+    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     io,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
 
 use crate::{
-    Durability,
+    Durability, ledger,
     migrate::{self, Kind},
 };
 
@@ -122,6 +122,44 @@ impl std::error::Error for OpenFault {
 pub(crate) struct Opened {
     pub(crate) conn: Connection,
     pub(crate) lock: Option<File>,
+    /// What must still stand at its path for a commit to be worth anything.
+    pub(crate) standing: Standing,
+    /// By what journals know this store; `None` in memory.
+    pub(crate) id: Option<String>,
+}
+
+/// The files of a store as they were opened. SQLite goes on writing into a file that was
+/// removed or replaced, and such a commit is lost.
+#[derive(Debug, Default)]
+pub(crate) struct Standing(Vec<(PathBuf, (u64, u64))>);
+
+impl Standing {
+    fn of(paths: &[PathBuf]) -> io::Result<Self> {
+        let known = |path: &PathBuf| Ok((path.clone(), identity(path)?));
+        paths.iter().map(known).collect::<io::Result<_>>().map(Self)
+    }
+
+    /// The first that does not stand any more: one `stat` for each.
+    pub(crate) fn lost(&self) -> Option<&Path> {
+        let is_lost = |(path, known): &&(PathBuf, _)| identity(path).ok() != Some(*known);
+        self.0.iter().find(is_lost).map(|(path, _)| path.as_path())
+    }
+}
+
+/// What SQLite itself says when it finds out.
+pub(crate) fn moved(path: &Path) -> rusqlite::Error {
+    let what = format!("{} was removed or replaced", path.display());
+    rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_READONLY_DBMOVED), Some(what))
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()))
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
 }
 
 /// Opens or creates the file, and holds it against every other server.
@@ -132,9 +170,18 @@ pub(crate) fn file(path: &Path, durability: Durability) -> Result<Opened, OpenFa
     // No OPEN_URI: a file named `file:x?mode=memory` is a file of that name.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags).map_err(|source| sqlite(path, source))?;
+    let conn = prepare(conn, path, durability)?;
+    let id = ledger::identity(&conn).map_err(|source| sqlite(path, source))?;
+    let names = ["", "-wal", ".lock"].map(|suffix| with_suffix(path, suffix));
+    let standing = Standing::of(&names).map_err(|source| OpenFault::Io {
+        path: path.clone(),
+        source,
+    })?;
     Ok(Opened {
-        conn: prepare(conn, path, durability)?,
+        conn,
         lock: Some(lock),
+        standing,
+        id: Some(id),
     })
 }
 
@@ -157,6 +204,8 @@ pub(crate) fn memory() -> Result<Opened, OpenFault> {
     Ok(Opened {
         conn: prepare(conn, path, Durability::Process)?,
         lock: None,
+        standing: Standing::default(),
+        id: None,
     })
 }
 
@@ -172,7 +221,7 @@ fn prepare(
     settings(&conn, durability).map_err(fault)?;
     migrate::run(&mut conn, done).map_err(fault)?;
     // A missing table is better found now than by the first call.
-    crate::ledger::probe(&conn).map_err(fault)?;
+    ledger::probe(&conn).map_err(fault)?;
     Ok(conn)
 }
 
@@ -243,10 +292,9 @@ fn real(path: &Path) -> Result<PathBuf, OpenFault> {
 /// drop SQLite's own locks (<https://sqlite.org/howtocorrupt.html>, section 2.2). Opened
 /// close-on-exec as all of std's files are, so no command inherits it.
 fn lock(path: &Path) -> Result<File, OpenFault> {
-    let mut beside = OsString::from(path);
-    beside.push(".lock");
+    let beside = with_suffix(path, ".lock");
     let fault = |source| OpenFault::Io {
-        path: PathBuf::from(&beside),
+        path: beside.clone(),
         source,
     };
     let file = OpenOptions::new()

@@ -16,7 +16,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
     ledger::{self, End},
-    open::{BUSY, Opened},
+    open::{BUSY, Opened, Standing, moved},
 };
 
 /// Requests taken into one round: bounds how long the first of them waits for the last.
@@ -44,11 +44,17 @@ pub(crate) enum Read {
 }
 
 impl Read {
-    fn answer(self, conn: &Connection) {
+    fn answer(self, conn: &Connection, standing: &Standing) {
         match self {
             Read::Find(lookup, reply) => drop(reply.send(ledger::find(conn, &lookup))),
             Read::Unfinished(reply) => drop(reply.send(ledger::unfinished(conn))),
-            Read::Probe(reply) => drop(reply.send(ledger::probe(conn))),
+            Read::Probe(reply) => {
+                let answer = match standing.lost() {
+                    Some(lost) => Err(moved(lost)),
+                    None => ledger::probe(conn),
+                };
+                drop(reply.send(answer));
+            }
         }
     }
 }
@@ -112,7 +118,12 @@ impl Write {
 
 /// Serves requests until it is told to close or the last handle is gone.
 pub(crate) fn serve(opened: Opened, requests: Receiver<Request>, keep: Duration) {
-    let Opened { mut conn, lock } = opened;
+    let Opened {
+        mut conn,
+        lock,
+        standing,
+        ..
+    } = opened;
     let mut tidy = Tidy::new(keep);
     let mut closers = Vec::new();
     while closers.is_empty() {
@@ -123,9 +134,9 @@ pub(crate) fn serve(opened: Opened, requests: Receiver<Request>, keep: Duration)
                 let round = round(first, &requests);
                 closers = round.closers;
                 for read in round.reads {
-                    read.answer(&conn);
+                    read.answer(&conn, &standing);
                 }
-                commit(&mut conn, round.writes);
+                commit(&mut conn, &standing, round.writes);
             }
         }
         tidy.step(&mut conn);
@@ -187,9 +198,15 @@ fn round(first: Request, requests: &Receiver<Request>) -> Round {
 }
 
 /// Commits all writes together; if that fails, each alone, so that none fails for another's fault.
-fn commit(conn: &mut Connection, mut writes: Vec<Write>) {
+fn commit(conn: &mut Connection, standing: &Standing, mut writes: Vec<Write>) {
     if writes.is_empty() {
         return;
+    }
+    // Once for all of them: what is written into a file that has no name is lost.
+    if let Some(lost) = standing.lost() {
+        return writes
+            .into_iter()
+            .for_each(|write| write.failed(moved(lost)));
     }
     match transact(conn, &mut writes) {
         Ok(()) => writes.into_iter().for_each(Write::committed),

@@ -143,6 +143,7 @@ pub fn name(code: ErrorCode) -> &'static str {
         ErrorCode::FileNotFound => "FILE_NOT_FOUND",
         ErrorCode::AddFileExists => "ADD_FILE_EXISTS",
         ErrorCode::MoveDestinationExists => "MOVE_DESTINATION_EXISTS",
+        ErrorCode::TooMuchWork => "LIMIT_EXCEEDED",
         ErrorCode::SpecialFile => "SPECIAL_FILE_REJECTED",
         ErrorCode::NotDirectory => "PATH_NOT_DIRECTORY",
         ErrorCode::PathEscape => "PATH_ESCAPE",

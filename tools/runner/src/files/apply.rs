@@ -75,7 +75,14 @@ impl FileRoot {
             })
             .collect();
         let files = paths.iter().map(|path| (*path).to_owned()).collect();
-        let journal = Journal::new(operation, files, draft.changes, effects, missing);
+        let journal = Journal::new(
+            operation,
+            self.names_itself(),
+            files,
+            draft.changes,
+            effects,
+            missing,
+        );
         let works = draft.works.into_iter().map(|work| work.work).collect();
         Transaction::new(Arc::clone(self), view.folders, journal, works).run()
     }
@@ -122,7 +129,7 @@ pub fn path_refusal(fault: PathFault, path: &str) -> ToolError {
     if fault == PathFault::Absolute {
         error
     } else {
-        error.with_detail("path", path)
+        error.with_detail("path", &*path::shown(path))
     }
 }
 
@@ -136,6 +143,7 @@ fn code_of(code: ErrorCode) -> Code {
         ErrorCode::NotDirectory => Code::PathNotDirectory,
         ErrorCode::PathEscape => Code::PathEscape,
         ErrorCode::TooLarge => Code::FileOperationFailed,
+        ErrorCode::TooMuchWork => Code::LimitExceeded,
     }
 }
 
@@ -161,6 +169,7 @@ fn check_versions(
 
 /// The refusal of a file that is not what it should be.
 pub(super) fn conflict(path: &str, expected: &str, current: &str) -> ToolError {
+    let path = &*path::shown(path);
     ToolError::new(
         Code::VersionConflict,
         format!("{path} is not at the expected version; nothing was changed. Read it again and make the patch from what it holds now"),

@@ -1,10 +1,10 @@
 //! The renames. Each target is looked at right before its rename and again after it, and
 //! what another writer put there meanwhile is never lost: it is exchanged back.
 
-use std::os::fd::OwnedFd;
+use std::{os::fd::OwnedFd, sync::Arc};
 
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, RenameFlags, linkat, renameat, renameat_with, statat, unlinkat},
+    fs::{AtFlags, OFlags, RenameFlags, linkat, renameat, renameat_with, statat, unlinkat},
     io::Errno,
 };
 
@@ -12,7 +12,7 @@ use super::{
     journal::Effect,
     load::Seen,
     path,
-    root::open_beneath,
+    root::FileRoot,
     transaction::{Fault, Transaction},
 };
 
@@ -51,18 +51,26 @@ impl Transaction {
     /// hashes in the answer say is then true of the disk.
     pub(super) fn verify(&mut self) -> Result<(), Fault> {
         let mut buffer = Vec::new();
+        let root = Arc::clone(&self.root);
         for index in 0..self.works.len() {
             let after = self.works[index].after.clone();
             let (folder, effect) = self.at(index)?;
             let name = path::split(&effect.path).1;
             let good = match after {
-                Some(after) => holds(&folder, name, &after, &mut buffer),
-                None => {
-                    statat(&*folder, name, AtFlags::SYMLINK_NOFOLLOW).err() == Some(Errno::NOENT)
-                }
+                Some(after) => holds(&root, &folder, name, &after, &mut buffer),
+                None => match statat(&*folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(_) => Ok(false),
+                    Err(Errno::NOENT) => Ok(true),
+                    Err(errno) => Err(errno),
+                },
             };
-            if !good {
-                return Err(Fault::Unverified(effect.path.clone()));
+            match good {
+                Ok(true) => {}
+                // Gone, or something else stands there.
+                Ok(false) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => {
+                    return Err(Fault::Unverified(effect.path.clone()));
+                }
+                Err(errno) => return Err(Fault::Os(errno, effect.path.clone())),
             }
         }
         self.root.steps.pass("verified")
@@ -161,25 +169,29 @@ fn set_aside(folder: &OwnedFd, effect: &Effect, seen: Seen) -> Result<(), Stop> 
     }
 }
 
-fn holds(folder: &OwnedFd, name: &str, bytes: &[u8], buffer: &mut Vec<u8>) -> bool {
-    let Ok(file) = open_beneath(folder, name, OFlags::RDONLY, Mode::empty()) else {
-        return false;
-    };
+fn holds(
+    root: &FileRoot,
+    folder: &OwnedFd,
+    name: &str,
+    bytes: &[u8],
+    buffer: &mut Vec<u8>,
+) -> Result<bool, Errno> {
+    let file = root.open_sure(folder, name, OFlags::RDONLY)?;
     // Piece by piece: a buffer that stays in the cache, and no fresh memory for a large file.
     let mut rest = bytes;
     loop {
         buffer.clear();
         buffer.reserve(PIECE.min(rest.len() + 1));
         match rustix::io::read(&file, rustix::buffer::spare_capacity(buffer)) {
-            Ok(0) => return rest.is_empty(),
+            Ok(0) => return Ok(rest.is_empty()),
             Ok(_) => match rest.strip_prefix(buffer.as_slice()) {
                 // A read that leaves room at the expected end has seen the file's end.
-                Some([]) if buffer.len() < buffer.capacity() => return true,
+                Some([]) if buffer.len() < buffer.capacity() => return Ok(true),
                 Some(after) => rest = after,
-                None => return false,
+                None => return Ok(false),
             },
             Err(Errno::INTR) => {}
-            Err(_) => return false,
+            Err(errno) => return Err(errno),
         }
     }
 }

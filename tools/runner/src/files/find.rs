@@ -5,7 +5,10 @@
 //! names per level. A name that is not UTF-8 is left out, since no tool could be told it
 //! back; so is a folder that may not be listed, and one that vanishes meanwhile.
 
-use std::os::fd::OwnedFd;
+use std::{
+    os::fd::OwnedFd,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use codespace_router::{Code, ToolError};
 use rustix::{
@@ -15,8 +18,9 @@ use rustix::{
 
 use super::{
     glob::{Glob, State},
+    journal::is_ours,
     path,
-    root::{FileRoot, gone, open_beneath},
+    root::{FileRoot, open_beneath},
 };
 use crate::Found;
 
@@ -41,6 +45,15 @@ impl FileRoot {
     /// # Errors
     /// `INVALID_ARGUMENTS` for a glob that cannot be read; `FILE_OPERATION_FAILED`.
     pub fn find(&self, glob: Option<&str>) -> Result<Found, ToolError> {
+        self.find_while(glob, &AtomicBool::new(false))
+    }
+
+    /// The same, until `stop` is set; what it answers then nobody hears.
+    pub(crate) fn find_while(
+        &self,
+        glob: Option<&str>,
+        stop: &AtomicBool,
+    ) -> Result<Found, ToolError> {
         let glob = match glob {
             None => Glob::everything(),
             Some(text) => Glob::parse(text).map_err(|why| {
@@ -51,13 +64,12 @@ impl FileRoot {
                 .with_detail("argument", "glob")
             })?,
         };
-        if self.is_gone() {
-            return Err(gone());
-        }
+        self.stands().map_err(|fault| self.missing(&fault))?;
         let failed = |errno| path::refusal(".", errno);
         let top = open_beneath(self.fd(), ".", LIST, Mode::empty()).map_err(failed)?;
         let mut walk = Walk {
             root: self,
+            stop,
             glob: &glob,
             listing: Vec::with_capacity(LISTING),
             levels: Vec::new(),
@@ -69,6 +81,7 @@ impl FileRoot {
 
 struct Walk<'a> {
     root: &'a FileRoot,
+    stop: &'a AtomicBool,
     glob: &'a Glob,
     listing: Vec<u8>,
     levels: Vec<Level>,
@@ -82,6 +95,9 @@ impl Walk<'_> {
         };
         let mut path = String::new();
         while let Some(level) = self.levels.last_mut() {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Errno::CANCELED);
+            }
             path.truncate(level.prefix);
             let Some(name) = level.entries.pop() else {
                 self.levels.pop();
@@ -119,10 +135,14 @@ impl Walk<'_> {
         let mut names = RawDir::new(&fd, self.listing.spare_capacity_mut());
         while let Some(entry) = names.next() {
             let entry = entry?;
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Errno::CANCELED);
+            }
             let Ok(name) = entry.file_name().to_str() else {
                 continue;
             };
-            if name == "." || name == ".." {
+            // What a patch under way has beside its files is nobody's file.
+            if name == "." || name == ".." || is_ours(name) {
                 continue;
             }
             let kind = match entry.file_type() {

@@ -98,9 +98,11 @@ impl Glob {
 
 impl Alternative {
     fn parse(text: &str) -> Result<Self, &'static str> {
-        let text = text.strip_prefix("./").unwrap_or(text);
+        // `./` says where: at the root, as any other slash does.
+        let here = text.strip_prefix("./");
+        let text = here.unwrap_or(text);
         let mut components = Vec::new();
-        if !text.contains('/') {
+        if here.is_none() && !text.contains('/') {
             components.push(Component::Deep);
             components.push(Component::Name(tokens(text)?));
         } else {
@@ -337,6 +339,8 @@ mod tests {
             ("src/*.rs", "src/b/a.rs", false),
             ("src/*.rs", "x/src/a.rs", false),
             ("/a.rs", "a.rs", true),
+            ("./*.rs", "a.rs", true),
+            ("./*.rs", "src/a.rs", false),
             ("/a.rs", "b/a.rs", false),
             ("src/**", "src/a/b/c", true),
             ("src/**", "src", false),

@@ -1,11 +1,13 @@
 //! What a patch is about to do, written down before any of its names appears in the root.
 //!
 //! One file per operation, in one write, with its own hash at the end: a journal that
-//! does not parse was cut by a crash, and then nothing had happened yet.
+//! does not parse was cut by a crash, and then nothing had happened yet. It names the
+//! root by device and inode, so that no other folder is ever settled from it, and the
+//! ledger that has the operation, so that whoever settles it can leave word there.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
-use codespace_router::OperationId;
+use codespace_router::{OperationId, OperationStatus};
 use rustix::{
     fs::{AtFlags, Mode, OFlags, fsync, unlinkat},
     io::Errno,
@@ -15,13 +17,19 @@ use serde::{Deserialize, Serialize};
 use super::{read::version, root::open_beneath};
 use crate::Change;
 
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Everything recovery needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Journal {
     format: u32,
     pub(super) operation: OperationId,
+    /// The folder it is about.
+    pub(super) root: RootId,
+    /// The store that has the record; `None` for one that ended with its server.
+    pub(super) ledger: Option<String>,
+    /// How it ended, once that is recorded: then only names are left to be removed or kept.
+    pub(super) ended: Option<OperationStatus>,
     /// Every path the patch names, sorted.
     pub(super) files: Vec<String>,
     /// What the client is told if it succeeds.
@@ -30,6 +38,25 @@ pub(super) struct Journal {
     pub(super) effects: Vec<Effect>,
     /// Folders that will be made, outermost first.
     pub(super) folders: Vec<String>,
+}
+
+/// By what a root is known again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct RootId {
+    /// For a person; may be lossy.
+    pub(super) path: String,
+    pub(super) device: u64,
+    pub(super) inode: u64,
+}
+
+/// What a journal's file holds.
+#[derive(Debug, PartialEq)]
+pub(super) enum Decoded {
+    Journal(Box<Journal>),
+    /// Cut by a crash while it was written: nothing had happened yet.
+    Torn,
+    /// Whole, but of another version of this program.
+    Strange,
 }
 
 /// What happens to one path.
@@ -75,6 +102,7 @@ impl Effect {
 impl Journal {
     pub(super) fn new(
         operation: OperationId,
+        (root, ledger): (RootId, Option<String>),
         files: Vec<String>,
         changes: Vec<Change>,
         effects: Vec<Effect>,
@@ -83,6 +111,9 @@ impl Journal {
         Self {
             format: FORMAT,
             operation,
+            root,
+            ledger,
+            ended: None,
             files,
             changes,
             effects,
@@ -92,24 +123,54 @@ impl Journal {
 
     /// The file's bytes: the record, a line feed, and the record's hash.
     pub(super) fn encode(&self) -> Result<Vec<u8>, serde_json::Error> {
-        let mut bytes = serde_json::to_vec(self)?;
-        let seal = version(&bytes);
-        bytes.push(b'\n');
-        bytes.extend_from_slice(seal.as_bytes());
-        Ok(bytes)
+        seal(self)
     }
 
-    /// Reads it back; `None` when it is torn or of another format.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let at = bytes.iter().rposition(|byte| *byte == b'\n')?;
-        let (record, seal) = (&bytes[..at], &bytes[at + 1..]);
-        if version(record).as_bytes() != seal {
-            return None;
+    /// Reads it back.
+    pub(super) fn decode(bytes: &[u8]) -> Decoded {
+        let Some(record) = sealed(bytes) else {
+            return Decoded::Torn;
+        };
+        match serde_json::from_slice::<Self>(record) {
+            Ok(journal) if journal.format == FORMAT => Decoded::Journal(Box::new(journal)),
+            _ => Decoded::Strange,
         }
-        serde_json::from_slice::<Self>(record)
-            .ok()
-            .filter(|journal| journal.format == FORMAT)
     }
+}
+
+/// A record, a line feed, and the record's hash.
+pub(super) fn seal(record: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
+    let mut bytes = serde_json::to_vec(record)?;
+    let seal = version(&bytes);
+    bytes.push(b'\n');
+    bytes.extend_from_slice(seal.as_bytes());
+    Ok(bytes)
+}
+
+/// The record of sealed bytes; `None` when they were cut.
+pub(super) fn sealed(bytes: &[u8]) -> Option<&[u8]> {
+    let at = bytes.iter().rposition(|byte| *byte == b'\n')?;
+    let (record, seal) = (&bytes[..at], &bytes[at + 1..]);
+    (version(record).as_bytes() == seal).then_some(record)
+}
+
+/// Whether a name is one that a journal mints: only such a name is ever hidden or removed.
+pub(super) fn is_ours(name: &str) -> bool {
+    let Some(rest) = name.strip_prefix(".codespace-") else {
+        return false;
+    };
+    let Some(rest) = rest
+        .strip_suffix(".new")
+        .or_else(|| rest.strip_suffix(".old"))
+    else {
+        return false;
+    };
+    rest.split_once('-').is_some_and(|(id, number)| {
+        format!("op_{id}").parse::<OperationId>().is_ok()
+            && number
+                .parse::<usize>()
+                .is_ok_and(|n| n.to_string() == number)
+    })
 }
 
 /// Writes a journal's bytes under its operation's name.
@@ -130,7 +191,7 @@ pub(super) fn write(
 }
 
 /// Removes a journal: the operation is settled.
-pub(super) fn remove(dir: BorrowedFd<'_>, name: &str, durable: bool) -> Result<(), Errno> {
+pub(super) fn remove(dir: &OwnedFd, name: &str, durable: bool) -> Result<(), Errno> {
     match unlinkat(dir, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(other) => return Err(other),
@@ -163,17 +224,44 @@ mod tests {
             size: 1,
         };
         let effect = Effect::new(&operation, 0, "a\nb".into(), Some(print), None);
+        let root = RootId {
+            path: "/r".into(),
+            device: 1,
+            inode: 2,
+        };
+        let name = effect.staged.clone();
         let journal = Journal::new(
             operation,
+            (root, None),
             vec!["a".into()],
             Vec::new(),
             vec![effect],
             Vec::new(),
         );
         let bytes = journal.encode().unwrap();
-        assert_eq!(Journal::decode(&bytes), Some(journal));
+        assert_eq!(
+            Journal::decode(&bytes),
+            Decoded::Journal(Box::new(journal.clone()))
+        );
         for end in 0..bytes.len() {
-            assert_eq!(Journal::decode(&bytes[..end]), None, "{end}");
+            assert_eq!(Journal::decode(&bytes[..end]), Decoded::Torn, "{end}");
+        }
+        // A whole one of another version is not torn: it may be all that is left of old bytes.
+        let newer = Journal {
+            format: FORMAT + 1,
+            ..journal
+        };
+        assert_eq!(Journal::decode(&newer.encode().unwrap()), Decoded::Strange);
+        assert!(is_ours(&name) && is_ours(&name.replace(".new", ".old")));
+        for other in [
+            ".codespace-x",
+            ".codespace-1-0.new",
+            &name[1..],
+            &format!("{name}x"),
+            &name.replace("-0.", "-00."),
+            &name.replace("-0.", "-."),
+        ] {
+            assert!(!is_ours(other), "{other}");
         }
     }
 }

@@ -21,25 +21,33 @@ const MOST_HELD: usize = 128;
 
 /// Folders held open by path, so that a name is looked up in the folder it was seen in.
 #[derive(Debug, Default)]
-pub(super) struct Folders(HashMap<String, Arc<OwnedFd>>);
+pub(super) struct Folders {
+    held: HashMap<String, Arc<OwnedFd>>,
+    sure: bool,
+}
 
 impl Folders {
+    /// From here on an open takes the root's spare descriptors before it fails.
+    pub(super) fn sure(&mut self) {
+        self.sure = true;
+    }
+
     /// The folder at a normalised path; `""` is the root.
     pub(super) fn get(&mut self, root: &FileRoot, path: &str) -> Result<Arc<OwnedFd>, Errno> {
-        if let Some(held) = self.0.get(path) {
+        if let Some(held) = self.held.get(path) {
             return Ok(Arc::clone(held));
         }
         let asked = if path.is_empty() { "." } else { path };
-        let fd = Arc::new(open_beneath(
-            root.fd(),
-            asked,
-            OFlags::PATH | OFlags::DIRECTORY,
-            Mode::empty(),
-        )?);
-        if self.0.len() >= MOST_HELD {
-            self.0.clear();
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let fd = Arc::new(if self.sure {
+            root.open_sure(root.fd(), asked, flags)?
+        } else {
+            open_beneath(root.fd(), asked, flags, Mode::empty())?
+        });
+        if self.held.len() >= MOST_HELD {
+            self.held.clear();
         }
-        self.0.insert(path.to_owned(), Arc::clone(&fd));
+        self.held.insert(path.to_owned(), Arc::clone(&fd));
         Ok(fd)
     }
 }
@@ -136,7 +144,12 @@ impl<'a> View<'a> {
         }
         let folder = match self.folders.get(self.root, parent) {
             Ok(folder) => folder,
-            Err(Errno::NOENT) if !self.root.is_gone() => return Ok(Place::Absent),
+            Err(Errno::NOENT) if self.root.stands().is_ok() => return Ok(Place::Absent),
+            // A link asked for as a folder is no folder: which of the two, a second look tells.
+            Err(Errno::NOTDIR) => {
+                let link = open_beneath(self.root.fd(), path, OFlags::PATH, Mode::empty());
+                return Err(path::refusal(path, link.err().unwrap_or(Errno::NOTDIR)));
+            }
             Err(errno) => return Err(self.root.refusal(path, errno)),
         };
         let file = match open_beneath(&*folder, name, OFlags::RDONLY, Mode::empty()) {
@@ -233,6 +246,7 @@ fn parse_rules(text: &str) -> Vec<(Glob, bool)> {
 
 /// The refusal of a file over `limits.patch_file_bytes`.
 pub(super) fn too_large(path: &str, limit: u64) -> ToolError {
+    let path = &*path::shown(path);
     ToolError::new(
         Code::FileOperationFailed,
         format!("{path} is larger than a patch may touch ({limit} bytes, limits.patch_file_bytes); nothing was done"),

@@ -3,6 +3,8 @@
 //! The lexical rules only give a clear answer early. What keeps a path beneath the
 //! root is the open itself (`root.rs`), since a name can change between any two looks.
 
+use std::borrow::Cow;
+
 use codespace_router::{Code, ToolError};
 use rustix::io::Errno;
 
@@ -33,8 +35,18 @@ pub(super) fn ancestors(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| &path[..at])
 }
 
+/// A path as an error echoes it: a long one is cut, at a character.
+pub(super) fn shown(path: &str) -> Cow<'_, str> {
+    const MOST: usize = 200;
+    if path.len() <= MOST {
+        return Cow::Borrowed(path);
+    }
+    Cow::Owned(format!("{}…", &path[..path.floor_char_boundary(MOST)]))
+}
+
 /// What a failed open or look-up of `path` means to the client.
 pub(super) fn refusal(path: &str, errno: Errno) -> ToolError {
+    let path = &*shown(path);
     let (code, message) = match errno {
         Errno::LOOP => (
             Code::SymlinkRejected,
@@ -66,6 +78,7 @@ pub(super) fn refusal(path: &str, errno: Errno) -> ToolError {
 
 /// The refusal of what is not a regular file.
 pub(super) fn special(path: &str) -> ToolError {
+    let path = &*shown(path);
     ToolError::new(
         Code::SpecialFileRejected,
         format!("{path} is not a regular file (a directory, device, socket or FIFO); find lists the files"),

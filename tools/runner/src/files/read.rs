@@ -3,7 +3,10 @@
 //! A small file is one open, one `fstat`, one buffer. A large one streams through a
 //! fixed buffer, so that a sparse file of gigabytes costs time but no memory.
 
-use std::os::fd::OwnedFd;
+use std::{
+    os::fd::OwnedFd,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use base64::Engine as _;
 use codespace_router::ToolError;
@@ -39,6 +42,8 @@ impl FileRoot {
     /// `PATH_NOT_DIRECTORY`; `FILE_OPERATION_FAILED` with the system's reason.
     pub fn open_file(&self, path: &str) -> Result<OpenFile, ToolError> {
         path::check(path)?;
+        // A held root goes on serving the folder it was opened at, wherever that is now.
+        self.stands().map_err(|fault| self.missing(&fault))?;
         let asked = if path.is_empty() { "." } else { path };
         // A device would be opened before `fstat` tells what it is. Workspaces hold none
         // (making one needs root), O_NONBLOCK | O_NOCTTY keep the open harmless for those
@@ -79,12 +84,23 @@ impl OpenFile {
     /// # Errors
     /// `FILE_OPERATION_FAILED` with the system's reason.
     pub fn read(&self) -> Result<FileContent, ToolError> {
+        self.read_while(&AtomicBool::new(false))
+    }
+
+    /// The same, until `stop` is set: a sparse file may have terabytes to hash. What it
+    /// answers then nobody hears.
+    pub(crate) fn read_while(&self, stop: &AtomicBool) -> Result<FileContent, ToolError> {
         let size = usize::try_from(self.size).unwrap_or(usize::MAX);
-        read_all(&self.file, size, self.cap).map_err(|errno| path::refusal(&self.path, errno))
+        read_all(&self.file, size, self.cap, stop).map_err(|errno| path::refusal(&self.path, errno))
     }
 }
 
-fn read_all(file: &OwnedFd, size: usize, cap: usize) -> Result<FileContent, Errno> {
+fn read_all(
+    file: &OwnedFd,
+    size: usize,
+    cap: usize,
+    stop: &AtomicBool,
+) -> Result<FileContent, Errno> {
     // One byte more than expected: a read that leaves it free has seen the end.
     let mut kept: Vec<u8> = Vec::with_capacity(size.min(cap).saturating_add(1));
     if fill(file, &mut kept)? && kept.len() <= cap {
@@ -99,6 +115,9 @@ fn read_all(file: &OwnedFd, size: usize, cap: usize) -> Result<FileContent, Errn
     let mut total = kept.len() as u64;
     let mut chunk: Vec<u8> = Vec::with_capacity(STREAM);
     loop {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Errno::CANCELED);
+        }
         chunk.clear();
         let ended = fill(file, &mut chunk)?;
         hasher.update(&chunk);

@@ -5,7 +5,7 @@
 use std::os::fd::OwnedFd;
 
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, fstat, renameat, renameat_with, statat},
+    fs::{AtFlags, FileType, OFlags, RenameFlags, fstat, renameat, renameat_with, statat},
     io::Errno,
 };
 use sha2::{Digest, Sha256};
@@ -16,7 +16,7 @@ use super::{
     load::Folders,
     path,
     read::label,
-    root::{FileRoot, identity, open_beneath},
+    root::{FileRoot, identity},
     transaction::Fault,
 };
 
@@ -34,7 +34,7 @@ pub(super) enum Look {
 }
 
 impl Look {
-    fn is(&self, print: Option<&Print>) -> bool {
+    pub(super) fn is(&self, print: Option<&Print>) -> bool {
         match (self, print) {
             (Look::File { version, .. }, Some(print)) => *version == print.version,
             (Look::Absent, None) => true,
@@ -51,6 +51,16 @@ pub(super) enum State {
     New(Backup),
     /// Neither: another writer was here. `true` if the commit had been here before it.
     Foreign(bool),
+    /// It could not be looked at, which says nothing about it.
+    Unseen(Errno),
+}
+
+/// What came of putting back.
+pub(super) struct Back {
+    /// The effects that are not back.
+    pub(super) stuck: Vec<usize>,
+    /// Whether some of these could not even be looked at.
+    pub(super) unseen: bool,
 }
 
 /// Where the old bytes are.
@@ -63,14 +73,23 @@ pub(super) enum Backup {
     Gone,
 }
 
+/// The sizes that say a file may be the old or the new one.
+pub(super) fn sizes(effect: &Effect) -> Option<[Option<u64>; 2]> {
+    Some([
+        effect.before.as_ref().map(|print| print.size),
+        effect.after.as_ref().map(|print| print.size),
+    ])
+}
+
 /// Looks at a name and hashes what is there. With `sizes`, a file of another size is not
-/// read.
+/// read; nor is one that no patch may touch.
 pub(super) fn look(
+    root: &FileRoot,
     folder: &OwnedFd,
     name: &str,
     sizes: Option<[Option<u64>; 2]>,
 ) -> Result<Look, Errno> {
-    let file = match open_beneath(folder, name, OFlags::RDONLY, Mode::empty()) {
+    let file = match root.open_sure(folder, name, OFlags::RDONLY) {
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(Look::Absent),
         Err(Errno::LOOP | Errno::NXIO | Errno::NODEV) => return Ok(Look::Other),
@@ -79,7 +98,8 @@ pub(super) fn look(
     let stat = fstat(&file)?;
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    if !regular || sizes.is_some_and(|sizes| !sizes.contains(&Some(size))) {
+    let readable = size <= root.limits.patch_file_bytes || sizes.is_some();
+    if !regular || !readable || sizes.is_some_and(|sizes| !sizes.contains(&Some(size))) {
         return Ok(Look::Other);
     }
     let mut hasher = Sha256::new();
@@ -100,28 +120,31 @@ pub(super) fn look(
     })
 }
 
-/// Where one path stands. A path that cannot be read counts as foreign.
+/// Where one path stands.
 pub(super) fn inspect(root: &FileRoot, folders: &mut Folders, effect: &Effect) -> State {
     let (parent, name) = path::split(&effect.path);
     match folders.get(root, parent) {
-        Ok(folder) => inspect_in(&folder, name, effect).unwrap_or(State::Foreign(true)),
+        Ok(folder) => inspect_in(root, &folder, name, effect).unwrap_or_else(State::Unseen),
         Err(Errno::NOENT) if effect.before.is_none() => State::Old,
-        Err(_) => State::Foreign(true),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => State::Foreign(true),
+        Err(errno) => State::Unseen(errno),
     }
 }
 
-fn inspect_in(folder: &OwnedFd, name: &str, effect: &Effect) -> Result<State, Errno> {
+fn inspect_in(
+    root: &FileRoot,
+    folder: &OwnedFd,
+    name: &str,
+    effect: &Effect,
+) -> Result<State, Errno> {
     let (before, after) = (effect.before.as_ref(), effect.after.as_ref());
-    let sizes = Some([
-        before.map(|print| print.size),
-        after.map(|print| print.size),
-    ]);
-    let target = look(folder, name, sizes)?;
+    let sizes = sizes(effect);
+    let target = look(root, folder, name, sizes)?;
     if target.is(before) {
         return Ok(State::Old);
     }
-    let staged = look(folder, &effect.staged, sizes)?;
-    let aside = look(folder, &effect.backup, sizes)?;
+    let staged = look(root, folder, &effect.staged, sizes)?;
+    let aside = look(root, folder, &effect.backup, sizes)?;
     let is_old = |look: &Look| before.is_some() && look.is(before);
     if !target.is(after) {
         let published = before.is_none() && staged == Look::Absent;
@@ -160,8 +183,8 @@ pub(super) fn put_back(
     folders: &mut Folders,
     journal: &Journal,
     wanted: impl Fn(usize) -> bool,
-) -> Result<Vec<usize>, Fault> {
-    let mut stuck = Vec::new();
+) -> Result<Back, Fault> {
+    let (mut stuck, mut unseen) = (Vec::new(), false);
     for (index, effect) in journal
         .effects
         .iter()
@@ -172,13 +195,19 @@ pub(super) fn put_back(
         let back = match inspect(root, folders, effect) {
             State::Old | State::Foreign(false) => true,
             State::New(Backup::Gone) | State::Foreign(true) => false,
+            State::Unseen(_) => {
+                unseen = true;
+                false
+            }
             State::New(backup) => {
                 root.steps.pass("put a file back")?;
                 let (parent, name) = path::split(&effect.path);
                 let moved = folders
                     .get(root, parent)
                     .and_then(|folder| one_back(&folder, name, effect, backup));
-                moved.is_ok() && inspect(root, folders, effect) == State::Old
+                let now = inspect(root, folders, effect);
+                unseen |= matches!(now, State::Unseen(_));
+                moved.is_ok() && now == State::Old
             }
         };
         if !back {
@@ -186,7 +215,7 @@ pub(super) fn put_back(
         }
     }
     root.steps.pass("put back")?;
-    Ok(stuck)
+    Ok(Back { stuck, unseen })
 }
 
 fn one_back(folder: &OwnedFd, name: &str, effect: &Effect, backup: Backup) -> Result<(), Errno> {

@@ -1,6 +1,8 @@
 //! The journal, the folders, and the new bytes beside their targets: everything that can
 //! run out of space or rights does so here, while nothing has changed yet.
 
+use std::os::fd::AsFd;
+
 use rustix::fs::{Mode, OFlags, fsync, mkdirat};
 use rustix::io::Errno;
 
@@ -28,16 +30,14 @@ impl Transaction {
 
     fn write_journal(&mut self) -> Result<(), Fault> {
         self.root.steps.pass("write the journal")?;
-        let failed = |errno| Fault::Os(errno, "the server's journal".to_owned());
-        let bytes = self.journal.encode().map_err(|_| failed(Errno::INVAL))?;
-        let journals = self.root.journals().ok_or_else(|| failed(Errno::BADF))?;
-        journal::write(
-            journals,
-            self.journal.operation.as_str(),
-            &bytes,
-            self.root.durable,
-        )
-        .map_err(failed)
+        let bytes = self
+            .journal
+            .encode()
+            .map_err(|_| Fault::Journal(Errno::INVAL))?;
+        let journals = self.root.journals().ok_or(Fault::Journal(Errno::BADF))?;
+        let dir = journals.standing().map_err(Fault::Journal)?;
+        let name = self.journal.operation.as_str();
+        journal::write(dir.as_fd(), name, &bytes, self.root.durable).map_err(Fault::Journal)
     }
 
     fn make_folders(&mut self) -> Result<(), Fault> {

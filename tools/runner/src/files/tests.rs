@@ -5,6 +5,7 @@ mod cases;
 mod crash;
 mod faults;
 mod look;
+mod owners;
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +16,7 @@ use std::{
 use codespace_patch::Patch;
 use codespace_router::{OperationId, ToolError};
 
-use super::{FileLimits, FileRoot};
+use super::{FileLimits, FileRoot, Settled};
 use crate::{Applied, PatchJob};
 
 /// A root with its journal folder beside it, in a folder that is removed at the end.
@@ -67,6 +68,13 @@ pub(super) fn open(root: &Path, journals: &Path) -> Arc<FileRoot> {
     };
     Arc::new(FileRoot::open(root, Some(journals), limits, false).unwrap())
 }
+
+/// Recovery by a server whose ledger knows of no end.
+pub(super) fn settle(files: &Arc<FileRoot>) -> std::io::Result<Vec<Settled>> {
+    files.settle(&BTreeMap::new(), KEEP)
+}
+
+pub(super) const KEEP: std::time::Duration = std::time::Duration::from_secs(86_400);
 
 fn collect(dir: &Path, prefix: &str, tree: &mut BTreeMap<String, Option<Vec<u8>>>) {
     for entry in std::fs::read_dir(dir).unwrap() {

@@ -5,15 +5,16 @@
 
 use std::{os::fd::OwnedFd, rc::Rc, sync::Arc};
 
-use codespace_router::{BoxFuture, OperationStatus, ToolError, Undo};
+use codespace_router::{Code, OperationStatus, ToolError};
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, fsync, unlinkat},
+    fs::{Mode, OFlags, fsync},
     io::Errno,
 };
 
 use super::{
     apply::conflict,
-    journal::{self, Effect, Journal},
+    journal::{Effect, Journal},
+    kept::{self, Kept},
     load::{FileSeen, Folders, Seen},
     path,
     restore::{self, Look},
@@ -21,14 +22,13 @@ use super::{
 };
 use crate::{Applied, Change};
 
-// A few unlinks are cheaper than a hop to another thread.
-const INLINE: usize = 4;
-
 /// Why a step was not done.
 #[derive(Debug)]
 pub(super) enum Fault {
     /// The system refused, at this path.
     Os(Errno, String),
+    /// The journal could not be written.
+    Journal(Errno),
     /// Something else changed this path meanwhile.
     Changed(String),
     /// The bytes on disk are not the planned ones.
@@ -42,7 +42,7 @@ impl Fault {
     /// The record's short phrase.
     fn reason(&self) -> String {
         match self {
-            Fault::Os(errno, _) => path::reason(*errno),
+            Fault::Os(errno, _) | Fault::Journal(errno) => path::reason(*errno),
             Fault::Changed(_) => "changed by another writer".to_owned(),
             Fault::Unverified(_) => "verification failed".to_owned(),
             #[cfg(test)]
@@ -105,8 +105,10 @@ impl Transaction {
                 "a patch reached a root without a journal folder",
             ));
         }
+        self.root.sweep();
         let outcome = self
             .prepare()
+            .and_then(|()| self.reserve())
             .and_then(|()| self.commit())
             .and_then(|()| self.verify());
         match outcome {
@@ -126,28 +128,39 @@ impl Transaction {
         }
     }
 
+    /// From the first exchange on, running out of descriptors must not end in a guess.
+    fn reserve(&mut self) -> Result<(), Fault> {
+        self.folders.sure();
+        self.root
+            .reserve()
+            .map_err(|errno| Fault::Os(errno, ".".to_owned()))
+    }
+
     fn roll_back(mut self, fault: &Fault) -> Applied {
-        let reason = Some(fault.reason());
+        let mut reason = fault.reason();
         let done = std::mem::take(&mut self.done);
-        let stuck =
-            match restore::put_back(&self.root, &mut self.folders, &self.journal, |at| done[at]) {
-                Ok(stuck) => stuck,
-                // Only a test's kill comes here; what it left is for `settle`.
-                Err(_) => {
-                    return Applied {
-                        status: OperationStatus::Unknown,
-                        reason,
-                        changes: Vec::new(),
-                        undo: None,
-                    };
-                }
+        self.folders.sure();
+        let back = restore::put_back(&self.root, &mut self.folders, &self.journal, |at| done[at]);
+        // Only a test's kill is an error; what it left is for `settle`.
+        let Ok(back) = back else {
+            return Applied {
+                status: OperationStatus::Unknown,
+                reason: Some(reason),
+                changes: Vec::new(),
+                undo: None,
             };
-        let changes = rows_of(&self.journal, &stuck);
-        let status = if stuck.is_empty() {
-            OperationStatus::FailedRolledBack
-        } else {
-            OperationStatus::FailedPartial
         };
+        let changes = rows_of(&self.journal, &back.stuck);
+        let status = match (back.stuck.is_empty(), back.unseen) {
+            (true, _) => OperationStatus::FailedRolledBack,
+            (false, false) => OperationStatus::FailedPartial,
+            (false, true) => OperationStatus::Unknown,
+        };
+        if status != OperationStatus::FailedRolledBack {
+            let kept = kept::kept(&self.root, &mut self.folders, &self.journal);
+            reason.push_str(&kept::told(&kept));
+        }
+        let reason = Some(reason);
         Applied {
             status,
             reason,
@@ -160,13 +173,25 @@ impl Transaction {
     fn withdraw(mut self, fault: Fault) -> ToolError {
         let error = match fault {
             Fault::Os(errno, path) => self.root.refusal(&path, errno),
+            Fault::Journal(errno) => ToolError::new(
+                Code::StoreUnavailable,
+                format!(
+                    "nothing was done; the server's journal cannot be written: {}. Its operator must see to its state folder",
+                    path::reason(errno)
+                ),
+            ),
             Fault::Changed(path) | Fault::Unverified(path) => self.conflict(&path),
             #[cfg(test)]
             Fault::Killed => return ToolError::internal("killed"),
         };
         let made = std::mem::take(&mut self.made);
         self.journal.folders = made;
-        let _ = clear(&self.root, &mut self.folders, &self.journal, true);
+        let _ = kept::clear(
+            &self.root,
+            &mut self.folders,
+            &mut self.journal,
+            OperationStatus::FailedRolledBack,
+        );
         error
     }
 
@@ -182,7 +207,7 @@ impl Transaction {
             .to_owned();
         let (parent, name) = path::split(path);
         let current = match self.folders.get(&self.root, parent) {
-            Ok(folder) => restore::look(&folder, name, None),
+            Ok(folder) => restore::look(&self.root, &folder, name, None),
             Err(_) => Ok(Look::Absent),
         };
         match current {
@@ -244,100 +269,4 @@ pub(super) fn rows_of(journal: &Journal, stuck: &[usize]) -> Vec<Change> {
     let affected =
         |row: &&Change| is_stuck(&row.path) || row.moved_to.as_deref().is_some_and(is_stuck);
     journal.changes.iter().filter(affected).cloned().collect()
-}
-
-/// Removes every name the journal holds beside the targets, then the journal. With
-/// `folders`, also those the patch made, where they are empty.
-pub(super) fn clear(
-    root: &FileRoot,
-    held: &mut Folders,
-    journal: &Journal,
-    folders: bool,
-) -> Result<(), Fault> {
-    for effect in &journal.effects {
-        let Ok(folder) = held.get(root, path::split(&effect.path).0) else {
-            continue;
-        };
-        let staged = effect.after.is_some().then_some(&effect.staged);
-        let backup = effect.before.is_some().then_some(&effect.backup);
-        for name in [staged, backup].into_iter().flatten() {
-            root.steps.pass("clear")?;
-            match unlinkat(&*folder, name.as_str(), AtFlags::empty()) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(errno) => return Err(Fault::Os(errno, effect.path.clone())),
-            }
-        }
-    }
-    for path in journal.folders.iter().rev().filter(|_| folders) {
-        let (parent, name) = path::split(path);
-        root.steps.pass("remove a folder")?;
-        if let Ok(parent) = held.get(root, parent) {
-            // Not empty, or gone: then it is someone else's by now.
-            let _ = unlinkat(&*parent, name, AtFlags::REMOVEDIR);
-        }
-    }
-    root.steps.pass("remove the journal")?;
-    let Some(journals) = root.journals() else {
-        return Ok(());
-    };
-    journal::remove(journals, journal.operation.as_str(), root.durable)
-        .map_err(|errno| Fault::Os(errno, String::new()))
-}
-
-/// The old state of a patch, until its record is stored.
-pub(super) struct Kept {
-    pub(super) root: Arc<FileRoot>,
-    pub(super) folders: Folders,
-    pub(super) journal: Journal,
-    pub(super) status: OperationStatus,
-}
-
-impl Kept {
-    pub(super) fn clear(mut self) {
-        let rolled_back = self.status == OperationStatus::FailedRolledBack;
-        if let Err(fault) = clear(&self.root, &mut self.folders, &self.journal, rolled_back) {
-            // The journal stays with what could not be removed; the next start tries again.
-            tracing::warn!(operation = %self.journal.operation, reason = fault.reason(), "old bytes of a patch were not removed");
-        }
-    }
-
-    pub(super) fn put_back(mut self) -> bool {
-        if matches!(
-            self.status,
-            OperationStatus::Unknown | OperationStatus::FailedPartial
-        ) {
-            return false;
-        }
-        match restore::put_back(&self.root, &mut self.folders, &self.journal, |_| true) {
-            Ok(stuck) if stuck.is_empty() => {
-                self.status = OperationStatus::FailedRolledBack;
-                self.clear();
-                true
-            }
-            _ => false,
-        }
-    }
-}
-
-impl Undo for Kept {
-    fn keep(self: Box<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            if self.journal.effects.len() <= INLINE {
-                self.clear();
-            } else if tokio::task::spawn_blocking(move || self.clear())
-                .await
-                .is_err()
-            {
-                tracing::warn!("removing the old bytes of a patch did not end");
-            }
-        })
-    }
-
-    fn restore(self: Box<Self>) -> BoxFuture<'static, bool> {
-        Box::pin(async move {
-            tokio::task::spawn_blocking(move || self.put_back())
-                .await
-                .unwrap_or(false)
-        })
-    }
 }

@@ -228,3 +228,61 @@ fn promise(line: &str) -> Option<(bool, OperationId)> {
     let (verb, id) = line.strip_prefix("promise ")?.split_once(' ')?;
     Some((verb == "ended", id.parse().ok()?))
 }
+
+#[tokio::test]
+async fn a_file_removed_or_replaced_under_the_store_is_noticed() {
+    for victim in ["s.sqlite", "s.sqlite-wal", "s.sqlite.lock"] {
+        for replaced in [false, true] {
+            let dir = tempfile::tempdir().expect("dir");
+            let store = open(&dir.path().join("s.sqlite"));
+            mint(&store, Some("one")).await;
+            let path = dir.path().join(victim);
+            fs::rename(&path, dir.path().join("away")).expect("moved");
+            if replaced {
+                fs::copy(dir.path().join("away"), &path).expect("another file");
+            }
+            let refused = store
+                .mint(operation(Some("two")))
+                .await
+                .expect_err("the record would be lost");
+            assert_eq!(refused.code(), Code::StoreUnavailable, "{victim}");
+            assert!(refused.message().contains("nothing was done"), "{refused}");
+            assert!(store.probe().await.is_err(), "{victim}");
+            fs::rename(dir.path().join("away"), &path).expect("moved back");
+            store
+                .mint(operation(Some("two")))
+                .await
+                .expect("it is there again");
+        }
+    }
+}
+
+#[tokio::test]
+async fn only_an_open_end_is_revised_and_a_store_keeps_its_id() {
+    let dir = tempfile::tempdir().expect("dir");
+    let path = dir.path().join("s.sqlite");
+    let store = open(&path);
+    let end = |status| Settlement {
+        status,
+        reason: None,
+        result: json!({}),
+    };
+    use codespace_router::OperationStatus::{Applied, FailedRolledBack, Unknown};
+    let id = mint(&store, None).await;
+    for (status, now) in [
+        (Unknown, Unknown),
+        (FailedRolledBack, FailedRolledBack),
+        (Applied, FailedRolledBack),
+    ] {
+        store
+            .revise(id.clone(), end(status))
+            .await
+            .expect("revised");
+        let record = store.find(Lookup::Id(id.clone())).await.expect("found");
+        assert_eq!(record.expect("it is there").status, now);
+    }
+    let known = store.id().expect("on disk").to_owned();
+    drop(store);
+    assert_eq!(open(&path).id(), Some(known.as_str()));
+    assert_eq!(Store::in_memory(options()).expect("memory").id(), None);
+}

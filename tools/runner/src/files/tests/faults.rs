@@ -8,7 +8,7 @@ use std::{
 use codespace_router::{Code, OperationStatus};
 use rustix::io::Errno;
 
-use super::{Bench, apply, block_on, job, keep};
+use super::{Bench, apply, block_on, job, keep, settle};
 use crate::files::{read::version, transaction::Fault};
 
 const TWO: &str = "*** Begin Patch
@@ -183,7 +183,7 @@ fn a_record_that_cannot_be_stored_takes_the_patch_back() {
 fn an_unanswered_undo_is_settled_later() {
     let bench = bench();
     drop(apply(&bench, TWO).unwrap());
-    let settled = bench.files.settle().unwrap();
+    let settled = settle(&bench.files).unwrap();
     assert_eq!(settled[0].status, OperationStatus::Applied);
     assert_eq!(settled[0].files, ["a.txt", "sub/b.txt"]);
     assert_eq!(settled[0].changes.len(), 2);

@@ -145,7 +145,7 @@ fn a_removed_or_replaced_root_is_told() {
         )
         .unwrap_err();
         assert!(error.message().contains("root is gone"), "{error}");
-        assert!(!bench.files.is_there());
+        assert!(bench.files.stands().is_err());
         drop(lock);
         assert!(matches!(bench.files.try_lock(), Err(LockFault::Gone)));
     }

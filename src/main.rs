@@ -41,6 +41,10 @@ use crate::{
     transport::{admin::Admin, http, stdio},
 };
 
+/// A call is some hundred small allocations, freed on whichever worker ends it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The execution layer of coding agents, served over MCP.
 #[derive(Parser)]
 #[command(name = "codespace", version)]

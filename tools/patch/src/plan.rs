@@ -138,9 +138,8 @@ pub fn plan<T: Tree>(patch: &Patch, tree: &mut T) -> Result<Plan, PlanError<T::E
 fn updated(mut file: File, hunks: &[Hunk], line: usize) -> Result<File, PatchError> {
     if !hunks.is_empty() {
         let (bytes, reports) = update::apply(&file.bytes, hunks, line)?;
-        if bytes != *file.bytes {
-            file.bytes = Arc::new(bytes);
-        }
+        // Whether they are other bytes at all is found out at the end, once.
+        file.bytes = Arc::new(bytes);
         file.hunks.extend(reports);
     }
     Ok(file)

@@ -2,6 +2,7 @@
 
 use std::{cell::OnceCell, collections::HashMap, os::fd::OwnedFd, rc::Rc, sync::Arc};
 
+use codespace_patch::Patch;
 use codespace_router::{Code, ToolError};
 use rustix::{
     fs::{FileType, Mode, OFlags, Stat, fstat},
@@ -96,6 +97,21 @@ impl FileSeen {
         let (before, after) = versions(&self.bytes, bytes);
         self.version.get_or_init(|| before);
         after
+    }
+}
+
+impl FileRoot {
+    /// Whether a patch names at most so many files of so many bytes together, and waits for
+    /// no disk: then applying it takes less than a hop to another thread and back.
+    #[must_use]
+    pub fn is_light(&self, patch: &Patch, files: usize, bytes: u64) -> bool {
+        let paths = patch.paths();
+        let size = |path: &&str| {
+            let file = open_beneath(self.fd(), path, OFlags::PATH, Mode::empty()).ok()?;
+            u64::try_from(fstat(file).ok()?.st_size).ok()
+        };
+        // What is not there, or not to be looked at, is small: it is refused or made anew.
+        !self.durable && paths.len() <= files && paths.iter().filter_map(size).sum::<u64>() <= bytes
     }
 }
 

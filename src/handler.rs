@@ -1,6 +1,6 @@
 //! rmcp's `ServerHandler` on one side, the stack on the other; nothing else.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use codespace_router::{Caller, Code, RawCall, ToolError, ToolReply, ToolRouter, TraceContext};
 use rmcp::{
@@ -26,7 +26,8 @@ tells by key what became of a patch.";
 /// Serves MCP from the stack. Cheap to clone: rmcp clones it for every request.
 #[derive(Clone)]
 pub struct Handler {
-    calls: CallService,
+    /// Behind one count: a clone of the stack clones each of its layers.
+    calls: Arc<CallService>,
     tools: Arc<[Tool]>,
     in_flight: TaskTracker,
 }
@@ -49,7 +50,7 @@ impl Handler {
             })
             .collect();
         Self {
-            calls,
+            calls: Arc::new(calls),
             tools,
             in_flight,
         }
@@ -124,17 +125,13 @@ impl ServerHandler for Handler {
                 .map(str::to_owned)
                 .or_else(|| header("tracestate")),
         };
-        let tool: Arc<str> = match request.name {
-            Cow::Borrowed(name) => name.into(),
-            Cow::Owned(name) => name.into(),
-        };
         let call = RawCall {
             trace,
-            ..RawCall::new(&tool, request.arguments.unwrap_or_default(), caller)
+            ..RawCall::new(&request.name, request.arguments.unwrap_or_default(), caller)
         };
         tokio::select! {
             biased;
-            answer = self.calls.clone().oneshot(call) => respond(answer),
+            answer = CallService::clone(&self.calls).oneshot(call) => respond(answer),
             // Dropping the stack's future is how a layer learns that the caller left; rmcp sends
             // no answer for a cancelled request.
             () = context.ct.cancelled() => respond(Err(ToolError::new(Code::Cancelled, "the caller left"))),

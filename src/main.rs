@@ -45,6 +45,10 @@ use crate::{
 /// Connections, two for each process, files at work, and room.
 const DESCRIPTORS: u64 = 16_384;
 
+/// A call is some hundred small allocations, freed on whichever worker ends it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The execution layer of coding agents, served over MCP.
 #[derive(Parser)]
 #[command(name = "codespace", version)]

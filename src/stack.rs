@@ -6,10 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{
-    Router,
-    middleware::{from_fn, from_fn_with_state},
-};
+use axum::Router;
 use codespace_layers::{
     AuthenticateLayer, Authenticator, AuthorizeLayer, CallerLimitLayer, CatchPanicLayer,
     DeadlineLayer, DecodeLayer, DetachLayer, LeaseLayer, MeterLayer, ReplayLayer, SettleLayer,
@@ -26,10 +23,8 @@ use tower::{ServiceBuilder, util::BoxCloneSyncService};
 use crate::{
     config::Public,
     transport::{
-        ending::{self, Ending},
-        envelope, host,
-        http::Mcp,
-        meter,
+        ending::Ending, envelope::EnvelopeLayer, host::Names, http::Mcp, meter::Count,
+        step::StepLayer,
     },
 };
 
@@ -60,15 +55,15 @@ pub fn edge(routes: Router, steps: Edge) -> Router {
     routes.layer(
         ServiceBuilder::new()
             // Outermost: refusals are counted too.
-            .layer(from_fn(meter::count))
+            .layer(StepLayer(Count::new()))
             // A closing server lets requests finish, and tells clients to go elsewhere.
-            .layer(from_fn_with_state(steps.ending, ending::track))
+            .layer(StepLayer(steps.ending))
             // Host and Origin, before anything is believed of a request: is it meant for us?
-            .layer(from_fn_with_state(steps.public, host::check))
+            .layer(StepLayer(Names(steps.public)))
             // A request becomes one with a `Caller`, or 401: before a body is held for anyone.
             .layer(AuthenticateLayer::new(steps.authenticator))
             // Body limit and shape, innermost: rmcp then sees well-formed messages only.
-            .layer(from_fn_with_state(steps.mcp, envelope::check)),
+            .layer(EnvelopeLayer(steps.mcp)),
     )
 }
 

@@ -7,12 +7,16 @@
 //! `codespace_tool_calls_in_flight`.
 
 use std::{
+    collections::HashMap,
+    fmt,
     future::Future,
     pin::Pin,
+    sync::{Arc, PoisonError, RwLock},
     task::{Context, Poll, ready},
 };
 
 use codespace_router::{Code, RawCall, ToolError, ToolReply};
+use metrics::{Counter, Gauge, Histogram};
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 use tower_layer::Layer;
@@ -23,14 +27,14 @@ use crate::{ToolLabels, names};
 /// Wraps a service in [`Meter`]. See the [module docs](self).
 #[derive(Clone, Debug)]
 pub struct MeterLayer {
-    labels: ToolLabels,
+    tools: Tools,
 }
 
 /// Counts and times calls. See the [module docs](self).
 #[derive(Clone, Debug)]
 pub struct Meter<S> {
     inner: S,
-    labels: ToolLabels,
+    tools: Tools,
 }
 
 pin_project! {
@@ -60,9 +64,26 @@ pub enum Outcome {
     Cancelled,
 }
 
+/// The series of each tool that was called. The labels are from a closed set, so this
+/// stays as small as that.
+#[derive(Clone)]
+struct Tools {
+    labels: ToolLabels,
+    seen: Arc<RwLock<HashMap<&'static str, Arc<Series>>>>,
+}
+
+/// What every call of a tool needs: finding a series by its labels costs more than all
+/// else that is done here. Other outcomes than success are rare enough to be looked up.
+struct Series {
+    tool: &'static str,
+    in_flight: Gauge,
+    ok: Counter,
+    ok_seconds: Histogram,
+}
+
 #[derive(Debug)]
 struct Running {
-    tool: &'static str,
+    series: Arc<Series>,
     begun: Instant,
     ended: bool,
 }
@@ -126,7 +147,10 @@ impl MeterLayer {
     /// Counts under these labels.
     #[must_use]
     pub fn new(labels: ToolLabels) -> Self {
-        Self { labels }
+        let seen = Arc::default();
+        Self {
+            tools: Tools { labels, seen },
+        }
     }
 }
 
@@ -136,7 +160,7 @@ impl<S> Layer<S> for MeterLayer {
     fn layer(&self, inner: S) -> Meter<S> {
         Meter {
             inner,
-            labels: self.labels.clone(),
+            tools: self.tools.clone(),
         }
     }
 }
@@ -157,7 +181,7 @@ where
     }
 
     fn call(&mut self, call: RawCall) -> Self::Future {
-        let running = Running::begin(self.labels.of(&call.tool));
+        let running = Running::begin(self.tools.series(&call.tool));
         ResponseFuture {
             inner: self.inner.call(call),
             running,
@@ -183,13 +207,57 @@ where
     }
 }
 
+// === impl Tools ===
+
+impl Tools {
+    fn series(&self, tool: &str) -> Arc<Series> {
+        let label = self.labels.of(tool);
+        let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(series) = seen.get(label) {
+            return Arc::clone(series);
+        }
+        drop(seen);
+        let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);
+        let series = seen
+            .entry(label)
+            .or_insert_with(|| Series::new(label).into());
+        Arc::clone(series)
+    }
+}
+
+impl fmt::Debug for Tools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.labels.fmt(f)
+    }
+}
+
+// === impl Series ===
+
+impl Series {
+    fn new(tool: &'static str) -> Self {
+        let (outcome, code) = (Outcome::Ok.as_str(), "none");
+        Self {
+            tool,
+            in_flight: metrics::gauge!(names::TOOL_CALLS_IN_FLIGHT, "tool" => tool),
+            ok: metrics::counter!(names::TOOL_CALLS, "tool" => tool, "outcome" => outcome, "code" => code),
+            ok_seconds: metrics::histogram!(names::TOOL_CALL_DURATION, "tool" => tool, "outcome" => outcome),
+        }
+    }
+}
+
+impl fmt::Debug for Series {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.tool)
+    }
+}
+
 // === impl Running ===
 
 impl Running {
-    fn begin(tool: &'static str) -> Self {
-        metrics::gauge!(names::TOOL_CALLS_IN_FLIGHT, "tool" => tool).increment(1.0);
+    fn begin(series: Arc<Series>) -> Self {
+        series.in_flight.increment(1.0);
         Self {
-            tool,
+            series,
             begun: Instant::now(),
             ended: false,
         }
@@ -199,13 +267,19 @@ impl Running {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        let (tool, outcome) = (self.tool, outcome.as_str());
+        let seconds = self.begun.elapsed().as_secs_f64();
+        self.series.in_flight.decrement(1.0);
+        if outcome == Outcome::Ok {
+            self.series.ok.increment(1);
+            self.series.ok_seconds.record(seconds);
+            return;
+        }
+        let (tool, outcome) = (self.series.tool, outcome.as_str());
         let code = code.map_or("none", Code::as_str);
-        metrics::gauge!(names::TOOL_CALLS_IN_FLIGHT, "tool" => tool).decrement(1.0);
         metrics::counter!(names::TOOL_CALLS, "tool" => tool, "outcome" => outcome, "code" => code)
             .increment(1);
         metrics::histogram!(names::TOOL_CALL_DURATION, "tool" => tool, "outcome" => outcome)
-            .record(self.begun.elapsed().as_secs_f64());
+            .record(seconds);
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use codespace_router::{Code, RawCall, ToolError};
+use codespace_router::{Caller, Code, RawCall, ToolError};
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -40,7 +40,7 @@ struct Places {
 #[derive(Debug)]
 struct Place {
     places: Places,
-    subject: String,
+    caller: Caller,
 }
 
 pin_project! {
@@ -96,7 +96,7 @@ where
 
     fn call(&mut self, call: RawCall) -> Self::Future {
         use crate::refuse::ResponseFuture as Inner;
-        let place = self.places.take(call.caller.subject());
+        let place = self.places.take(&call.caller);
         let inner = match place {
             Some(_) => Inner::running(self.inner.call(call)),
             None => Inner::refused(ToolError::new(
@@ -134,16 +134,17 @@ impl Places {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, subject: &str) -> Option<Place> {
+    fn take(&self, caller: &Caller) -> Option<Place> {
         let mut taken = self.lock();
-        let count = taken.get(subject).copied().unwrap_or(0);
-        if count >= self.max {
-            return None;
+        match taken.get_mut(caller.subject()) {
+            Some(count) if *count >= self.max => return None,
+            Some(count) => *count += 1,
+            None if self.max == 0 => return None,
+            None => drop(taken.insert(caller.subject().to_owned(), 1)),
         }
-        taken.insert(subject.to_owned(), count + 1);
         Some(Place {
             places: self.clone(),
-            subject: subject.to_owned(),
+            caller: caller.clone(),
         })
     }
 }
@@ -151,9 +152,9 @@ impl Places {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut taken = self.places.lock();
-        match taken.get_mut(&self.subject) {
+        match taken.get_mut(self.caller.subject()) {
             Some(count) if *count > 1 => *count -= 1,
-            _ => drop(taken.remove(&self.subject)),
+            _ => drop(taken.remove(self.caller.subject())),
         }
     }
 }

@@ -14,14 +14,13 @@ use axum::{
     Router,
     extract::State,
     http::{StatusCode, header},
-    middleware::from_fn_with_state,
     response::{IntoResponse, Response},
     routing::get,
 };
 use codespace_store::Store;
 use metrics_exporter_prometheus::PrometheusHandle;
 
-use super::{host, listener::Listener};
+use super::{host, listener::Listener, step::StepLayer};
 use crate::config::{Listen, Public};
 
 /// How often histograms are folded: keeps memory flat when nobody scrapes.
@@ -61,7 +60,7 @@ impl Admin {
             .route("/metrics", get(metrics))
             .route("/livez", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
-            .layer(from_fn_with_state(Arc::new(Public::default()), host::check))
+            .layer(StepLayer(host::Names(Arc::new(Public::default()))))
             .with_state(self);
         // Ends with the program: probes go on while the server drains.
         tokio::spawn(listener.serve(router, std::future::pending()));

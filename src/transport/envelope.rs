@@ -4,16 +4,21 @@
 //! and above rmcp, which answers such input with plain text and odd statuses. One
 //! borrowed pass over the bytes; what passes is handed on unchanged.
 
-use std::time::Duration;
+use std::{
+    convert::Infallible,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use axum::{
     body::Body,
-    extract::{Request, State},
+    extract::Request,
     http::{HeaderValue, Method, StatusCode, header},
-    middleware::Next,
     response::{IntoResponse, Response},
 };
+use futures_util::future::BoxFuture;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tower::{Layer, Service};
 
 use super::{
     http::{Mcp, refusal},
@@ -26,56 +31,102 @@ const STALL: Duration = Duration::from_secs(30);
 const SESSIONS: usize = 1_000;
 
 /// Checks the body of a POST; other methods pass.
-pub async fn check(State(mcp): State<Mcp>, request: Request, next: Next) -> Response {
+#[derive(Clone)]
+pub struct EnvelopeLayer(pub Mcp);
+
+/// See [`EnvelopeLayer`].
+#[derive(Clone)]
+pub struct Envelope<S> {
+    mcp: Mcp,
+    inner: S,
+}
+
+impl<S> Layer<S> for EnvelopeLayer {
+    type Service = Envelope<S>;
+
+    fn layer(&self, inner: S) -> Envelope<S> {
+        let mcp = self.0.clone();
+        Envelope { mcp, inner }
+    }
+}
+
+impl<S> Service<Request> for Envelope<S>
+where
+    S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    type Response = Response;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response, Infallible>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let unready = self.inner.clone();
+        let ready = std::mem::replace(&mut self.inner, unready);
+        Box::pin(check(self.mcp.clone(), request, ready))
+    }
+}
+
+async fn check<S>(mcp: Mcp, request: Request, mut next: S) -> Result<Response, Infallible>
+where
+    S: Service<Request, Response = Response, Error = Infallible>,
+{
     if request.method() != Method::POST {
-        return other_method(&mcp, request, next).await;
+        return if served_without_body(&mcp, request.method()) {
+            Ok(in_json(next.call(request).await?, b"").await)
+        } else {
+            Ok(no_method(&mcp))
+        };
     }
     if request
         .headers()
         .get(header::CONTENT_ENCODING)
         .is_some_and(|coding| coding != "identity")
     {
-        return refusal(
+        return Ok(refusal(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "UNSUPPORTED_MEDIA_TYPE",
             "Content-Encoding: bodies are read as they are; send this one uncompressed",
-        );
+        ));
     }
     let (mut parts, body) = request.into_parts();
     let collected = tokio::time::timeout(STALL, Limited::new(body, mcp.body_bytes).collect()).await;
     let bytes = match collected {
         Ok(Ok(collected)) => collected.to_bytes(),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            return refusal(
+            return Ok(refusal(
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "BODY_TOO_LARGE",
                 "the request body is larger than server.body_bytes allows; send less at once",
-            );
+            ));
         }
         Ok(Err(_)) => {
-            return refusal(
+            return Ok(refusal(
                 StatusCode::BAD_REQUEST,
                 "BODY_BROKEN",
                 "the request body ended early; send it again",
-            );
+            ));
         }
         Err(_) => {
-            return refusal(
+            return Ok(refusal(
                 StatusCode::REQUEST_TIMEOUT,
                 "BODY_STALLED",
                 "the request body did not arrive in time; send it again",
-            );
+            ));
         }
     };
     match message::check(&bytes) {
-        Err(fault) => return bad_request(&fault),
+        Err(fault) => return Ok(bad_request(&fault)),
         Ok(is_initialize) => {
             if is_initialize && mcp.sessions_full(SESSIONS).await {
-                return refusal(
+                return Ok(refusal(
                     StatusCode::SERVICE_UNAVAILABLE,
                     "TOO_MANY_SESSIONS",
                     "all sessions are taken; end one with DELETE, or wait until idle ones expire",
-                );
+                ));
             }
         }
     }
@@ -91,7 +142,7 @@ pub async fn check(State(mcp): State<Mcp>, request: Request, next: Next) -> Resp
         );
     }
     let request = Request::from_parts(parts, Body::from(bytes.clone()));
-    in_json(next.run(request).await, &bytes).await
+    Ok(in_json(next.call(request).await?, &bytes).await)
 }
 
 fn bad_request(fault: &Fault) -> Response {
@@ -133,11 +184,11 @@ async fn in_json(response: Response, asked: &[u8]) -> Response {
     refused
 }
 
-async fn other_method(mcp: &Mcp, request: Request, next: Next) -> Response {
-    let served = matches!(*request.method(), Method::GET | Method::DELETE) && mcp.has_sessions();
-    if served {
-        return in_json(next.run(request).await, b"").await;
-    }
+fn served_without_body(mcp: &Mcp, method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::DELETE) && mcp.has_sessions()
+}
+
+fn no_method(mcp: &Mcp) -> Response {
     let mut response = refusal(
         StatusCode::METHOD_NOT_ALLOWED,
         "METHOD_NOT_ALLOWED",

@@ -4,24 +4,34 @@
 //! requests then carry that name in `Host`. Loopback names are always allowed, others
 //! only from the config.
 
-use std::sync::Arc;
+use std::{ops::ControlFlow, sync::Arc};
 
 use axum::{
-    extract::{Request, State},
+    extract::Request,
     http::{HeaderMap, StatusCode, Uri, header},
-    middleware::Next,
     response::Response,
 };
 
-use super::http::refusal;
+use super::{http::refusal, step::Step};
 use crate::config::Public;
 
 /// Refuses a request whose Host or Origin is not ours with 403.
-pub async fn check(State(public): State<Arc<Public>>, request: Request, next: Next) -> Response {
-    match fault(&public, request.headers(), request.uri()) {
-        None => next.run(request).await,
-        Some(message) => refusal(StatusCode::FORBIDDEN, "FORBIDDEN", message),
+#[derive(Clone)]
+pub struct Names(pub Arc<Public>);
+
+impl Step for Names {
+    type Kept = ();
+
+    fn before(&self, request: &Request) -> ControlFlow<Response> {
+        match fault(&self.0, request.headers(), request.uri()) {
+            None => ControlFlow::Continue(()),
+            Some(message) => {
+                ControlFlow::Break(refusal(StatusCode::FORBIDDEN, "FORBIDDEN", message))
+            }
+        }
     }
+
+    fn after(&self, (): (), _: &mut Response) {}
 }
 
 fn fault(public: &Public, headers: &HeaderMap, uri: &Uri) -> Option<&'static str> {

@@ -9,3 +9,4 @@ mod listener;
 mod message;
 pub mod meter;
 pub mod stdio;
+pub mod step;

@@ -21,9 +21,12 @@ pub(crate) struct Place {
     all: TempDir,
 }
 
-/// A running server over HTTP; ended with its handle.
+/// A running server over HTTP; ended with its handle, or with this program.
 pub(crate) struct Server {
     child: Child,
+    /// Waits for the end of its stdin, which comes with this program's own end, however
+    /// that comes about, and kills the server then.
+    watcher: Child,
     pub(crate) address: String,
 }
 
@@ -58,10 +61,16 @@ impl Programs {
     }
 
     pub(crate) fn serve(&self, place: &Place) -> Result<Server> {
+        self.serve_with(place, &[])
+    }
+
+    /// With these variables set, which override the configuration's defaults.
+    pub(crate) fn serve_with(&self, place: &Place, settings: &[(&str, &str)]) -> Result<Server> {
         let mut command = self.codespace("serve", place);
         command
             .args(["--listen", "127.0.0.1:0"])
-            .env("CODESPACE_ADMIN__LISTEN", "127.0.0.1:0");
+            .env("CODESPACE_ADMIN__LISTEN", "127.0.0.1:0")
+            .envs(settings.iter().copied());
         Server::start(command)
     }
 
@@ -98,6 +107,15 @@ impl Place {
 impl Server {
     fn start(mut command: Command) -> Result<Self> {
         let mut child = command.stderr(Stdio::piped()).spawn()?;
+        let watcher = Command::new("sh")
+            .args([
+                "-c",
+                r#"read -r _; kill -KILL "$0""#,
+                &child.id().to_string(),
+            ])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
         let mut lines = BufReader::new(child.stderr.take().context("a pipe")?).lines();
         let address = loop {
             let line = lines.next().context("the server ended at its start")??;
@@ -107,7 +125,11 @@ impl Server {
         };
         // Keeps the pipe open and empty, so that a log line never blocks.
         std::thread::spawn(move || lines.for_each(drop));
-        Ok(Self { child, address })
+        Ok(Self {
+            child,
+            watcher,
+            address,
+        })
     }
 
     /// User and system time so far, in microseconds; the kernel counts in clock ticks.
@@ -135,6 +157,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        // First, so that it never kills another process that got the server's id.
+        let _ = self.watcher.kill();
+        let _ = self.watcher.wait();
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -139,6 +139,19 @@ impl Patch {
         paths
     }
 
+    /// How many bytes of lines its operations hold.
+    pub fn text_bytes(&self) -> usize {
+        let of_op = |op: &Op| match op {
+            Op::Add { lines, .. } => lines.iter().map(String::len).sum::<usize>(),
+            Op::Update { hunks, .. } => {
+                let lines = hunks.iter().flat_map(|hunk| &hunk.lines);
+                lines.map(|line| line.text.len()).sum()
+            }
+            Op::Delete { .. } => 0,
+        };
+        self.ops.iter().map(of_op).sum()
+    }
+
     /// Whether the patch text itself has CRLF endings (its first line decides).
     pub fn is_crlf(&self) -> bool {
         self.crlf

@@ -146,9 +146,8 @@ fn updated(
 ) -> Result<File, PatchError> {
     if !hunks.is_empty() {
         let (bytes, reports) = update::apply(&file.bytes, hunks, line, work)?;
-        if bytes != *file.bytes {
-            file.bytes = Arc::new(bytes);
-        }
+        // Whether they are other bytes at all is found out at the end, once.
+        file.bytes = Arc::new(bytes);
         file.hunks.extend(reports);
     }
     Ok(file)

@@ -1,6 +1,6 @@
 //! Who makes a call.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// What a caller may do. `admin` is the operator's: audit and every workspace in the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -141,12 +141,16 @@ impl Caller {
     /// The one caller all HTTP clients are under `auth.mode = "none"`.
     #[must_use]
     pub fn anonymous() -> Self {
-        Self::new(
-            "anonymous".to_owned(),
-            Scopes::all_but_admin(),
-            None,
-            Authentication::None,
-        )
+        // Asked for by every request.
+        static ANONYMOUS: LazyLock<Caller> = LazyLock::new(|| {
+            Caller::new(
+                "anonymous".to_owned(),
+                Scopes::all_but_admin(),
+                None,
+                Authentication::None,
+            )
+        });
+        ANONYMOUS.clone()
     }
 
     /// What operation keys are scoped to; never a secret.

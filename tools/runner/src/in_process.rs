@@ -20,6 +20,8 @@ use crate::{
 
 /// A file up to this size is read where the call runs: less than a hop to another thread costs.
 const INLINE_BYTES: u64 = 256 * 1024;
+/// And so is a patch of so few files that are no larger than that together.
+const INLINE_FILES: usize = 4;
 
 /// Files above this size are read a few at a time, so that they leave threads for the rest.
 const HEAVY_BYTES: u64 = 16 << 20;
@@ -118,7 +120,11 @@ impl Runner for InProcess {
     fn apply<'a>(&'a self, workspace: &'a WorkspaceId, job: PatchJob) -> Answer<'a, Applied> {
         Box::pin(async move {
             let files = Arc::clone(&self.home(workspace)?.files);
-            let applied = blocking(move || files.apply(job)).await?;
+            let applied = if files.is_light(&job.patch, INLINE_FILES, INLINE_BYTES) {
+                files.apply(job)?
+            } else {
+                blocking(move || files.apply(job)).await?
+            };
             if applied.status == OperationStatus::Applied {
                 for change in &applied.changes {
                     metrics::counter!("codespace_patch_files_total", "kind" => change.kind.as_str()).increment(1);

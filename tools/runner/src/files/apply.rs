@@ -214,7 +214,7 @@ impl Draft {
             let after = change
                 .after
                 .as_ref()
-                .map(|bytes| (Arc::clone(bytes), print(bytes)));
+                .map(|bytes| (Arc::clone(bytes), print(bytes, before.as_deref())));
             draft.changes.push(row(
                 &change,
                 before.as_deref(),
@@ -279,9 +279,9 @@ fn work(
     }
 }
 
-fn print(bytes: &[u8]) -> Print {
+fn print(bytes: &[u8], before: Option<&FileSeen>) -> Print {
     Print {
-        version: version(bytes),
+        version: before.map_or_else(|| version(bytes), |before| before.version_after(bytes)),
         size: bytes.len() as u64,
     }
 }

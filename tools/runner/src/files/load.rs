@@ -2,17 +2,19 @@
 
 use std::{cell::OnceCell, collections::HashMap, os::fd::OwnedFd, rc::Rc, sync::Arc};
 
+use codespace_patch::Patch;
 use codespace_router::{Code, ToolError};
 use rustix::{
     fs::{FileType, Mode, OFlags, Stat, fstat},
     io::Errno,
 };
+use sha2::{Digest, Sha256};
 
 use super::{
     attributes::Attributes,
     glob::Glob,
     path,
-    read::version,
+    read::{label, version},
     root::{FileRoot, identity, open_beneath},
 };
 
@@ -94,6 +96,45 @@ impl FileSeen {
     pub(super) fn version(&self) -> &str {
         self.version.get_or_init(|| version(&self.bytes))
     }
+
+    /// The version of the bytes that take this file's place.
+    pub(super) fn version_after(&self, bytes: &[u8]) -> String {
+        if self.version.get().is_some() || bytes.len() < SHARED {
+            return version(bytes);
+        }
+        let (before, after) = versions(&self.bytes, bytes);
+        self.version.get_or_init(|| before);
+        after
+    }
+}
+
+impl FileRoot {
+    /// Whether a patch names at most so many files of so many bytes together, and waits for
+    /// no disk: then applying it takes less than a hop to another thread and back.
+    #[must_use]
+    pub fn is_light(&self, patch: &Patch, files: usize, bytes: u64) -> bool {
+        let paths = patch.paths();
+        let size = |path: &&str| {
+            let file = open_beneath(self.fd(), path, OFlags::PATH, Mode::empty()).ok()?;
+            u64::try_from(fstat(file).ok()?.st_size).ok()
+        };
+        // What is not there, or not to be looked at, is small: it is refused or made anew.
+        !self.durable && paths.len() <= files && paths.iter().filter_map(size).sum::<u64>() <= bytes
+    }
+}
+
+/// Below this a search for a common start saves nothing worth it.
+const SHARED: usize = 64 * 1024;
+
+/// The versions of both. Hashing is most of what a patch of a large file costs, so what
+/// both begin with is hashed once.
+fn versions(before: &[u8], after: &[u8]) -> (String, String) {
+    const PIECE: usize = 4096;
+    let pieces = before.chunks_exact(PIECE).zip(after.chunks_exact(PIECE));
+    let same = pieces.take_while(|(one, other)| one == other).count() * PIECE;
+    let start = Sha256::new_with_prefix(&after[..same]);
+    let end = |bytes: &[u8]| label(&start.clone().chain_update(&bytes[same..]).finalize().into());
+    (end(before), end(after))
 }
 
 /// What stands at a path.
@@ -274,5 +315,29 @@ fn read_up_to(file: &OwnedFd, stat: &Stat, limit: u64) -> Result<Option<Vec<u8>>
             Ok(_) | Err(Errno::INTR) => {}
             Err(other) => return Err(other),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_common_start_changes_no_version() {
+        let before: Vec<u8> = (0..200_000_u32).map(|at| (at % 251) as u8).collect();
+        for at in [0, 4095, 4096, 100_000, before.len() - 1] {
+            let mut after = before.clone();
+            after[at] ^= 1;
+            after.truncate(before.len() - at % 7);
+            assert_eq!(
+                versions(&before, &after),
+                (version(&before), version(&after))
+            );
+            assert_eq!(
+                versions(&after, &before),
+                (version(&after), version(&before))
+            );
+        }
+        assert_eq!(versions(&before, b""), (version(&before), version(b"")));
     }
 }

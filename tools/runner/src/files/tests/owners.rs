@@ -187,7 +187,7 @@ fn a_name_that_cannot_be_removed_keeps_only_itself_and_is_tried_again() {
             .filter(|path| path.contains(".codespace-"))
             .collect::<Vec<_>>()
     };
-    assert_eq!(ours(), [name.clone()], "the others went");
+    assert_eq!(ours(), std::slice::from_ref(&name), "the others went");
     assert_eq!(bench.journal_count(), 1);
     // A start that knows of nothing else does not take later changes for a crash's.
     std::fs::write(bench.root.join("a.txt"), "one\n").unwrap();
@@ -310,7 +310,7 @@ fn a_root_that_does_not_stand_is_named_and_long_paths_are_cut() {
     let shut = bench.root.parent().unwrap();
     std::fs::rename(bench.root.with_file_name("moved"), &bench.root).unwrap();
     if !rustix::process::geteuid().is_root() {
-        std::fs::set_permissions(shut, PermissionsExt::from_mode(0)).unwrap();
+        std::fs::set_permissions(shut, PermissionsExt::from_mode(0o0)).unwrap();
         let error = files.read("a.txt").unwrap_err();
         std::fs::set_permissions(shut, PermissionsExt::from_mode(0o700)).unwrap();
         assert!(error.message().contains("permission denied"), "{error}");

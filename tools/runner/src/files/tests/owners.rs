@@ -187,7 +187,7 @@ fn a_name_that_cannot_be_removed_keeps_only_itself_and_is_tried_again() {
             .filter(|path| path.contains(".codespace-"))
             .collect::<Vec<_>>()
     };
-    assert_eq!(ours(), std::slice::from_ref(&name), "the others went");
+    assert_eq!(ours(), vec![name.clone()], "the others went");
     assert_eq!(bench.journal_count(), 1);
     // A start that knows of nothing else does not take later changes for a crash's.
     std::fs::write(bench.root.join("a.txt"), "one\n").unwrap();

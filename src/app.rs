@@ -1,6 +1,6 @@
 //! The composition root: a checked config becomes a running stack.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use codespace_router::{Ledger, Profile, Resolve, ToolRouter, Workspace};
@@ -178,6 +178,18 @@ fn facts_to_come(confined: Vec<Confined>, transports: Vec<&'static str>) -> Fact
     .shared()
 }
 
+/// Opens a store, giving a server that was killed just now a moment to let go of it: a child
+/// it was about to start holds its descriptors until that child is another program.
+fn open_patiently(path: &Path, options: StoreOptions) -> Result<Store, OpenFault> {
+    for _ in 0..4 {
+        match Store::open(path, options) {
+            Err(OpenFault::InUse { .. }) => std::thread::sleep(Duration::from_millis(50)),
+            answer => return answer,
+        }
+    }
+    Store::open(path, options)
+}
+
 /// The store, and a note for the person who starts it.
 fn open_store(config: &Config) -> Result<(Store, String)> {
     let durability = if config.full_durability {
@@ -201,7 +213,7 @@ fn open_store(config: &Config) -> Result<(Store, String)> {
                 .with_context(|| format!("store.path {}", path.display()))?;
             Ok((store, path.display().to_string()))
         }
-        StorePlace::Derived(path) => match Store::open(path, options) {
+        StorePlace::Derived(path) => match open_patiently(path, options) {
             Ok(store) => Ok((store, path.display().to_string())),
             Err(OpenFault::InUse { .. }) => in_memory(
                 "IN MEMORY: another server on these folders has the store open; operations are forgotten at the end",

@@ -110,6 +110,12 @@ impl Place {
     }
 }
 
+/// Ends it in good order, so that the store is free at once.
+fn end(mut server: Server) {
+    server.close_stdin();
+    server.wait();
+}
+
 fn name(command: &mut Command, name: &str, root: &Path) {
     command
         .arg("--workspace")
@@ -120,9 +126,7 @@ fn name(command: &mut Command, name: &str, root: &Path) {
 fn a_renamed_workspace_is_settled_and_recorded() {
     let place = Place::new();
     place.crashed(|| place.plain());
-    place
-        .start(|command| name(command, "x", &place.root()))
-        .kill();
+    end(place.start(|command| name(command, "x", &place.root())));
     place.is_settled();
     // The record is seen by those who may use the workspace it names.
     place.status_is_true(&mut place.plain());
@@ -142,7 +146,7 @@ fn another_set_of_workspaces_settles_the_files_and_leaves_word() {
     place.is_settled();
     let unknown = server.call("operation_status", json!({ "operation_key": place.key() }));
     assert_eq!(unknown["code"], "OPERATION_NOT_FOUND", "{unknown}");
-    server.kill();
+    end(server);
     let mut server = place.plain();
     place.status_is_true(&mut server);
     assert!(place.journals().is_empty(), "{:?}", place.journals());
@@ -184,9 +188,11 @@ fn a_name_given_to_another_folder_is_no_end_of_its_patches() {
     fs::create_dir(&stranger).expect("a root");
     let mut server = given(stranger.clone());
     let told = server.call("operation_status", json!({ "operation_key": place.key() }));
-    assert_eq!(told["status"], "unknown", "{told}");
+    // The kill may have come after the record and before the journal went.
+    let is_true = told["status"] == "unknown" || place.files() == ["2\n", "2\n"];
+    assert!(is_true, "{told}");
     assert_eq!(fs::read_dir(&stranger).expect("it").count(), 0);
-    server.kill();
+    end(server);
     let mut server = given(place.root());
     place.is_settled();
     place.status_is_true(&mut server);

@@ -5,10 +5,11 @@
 //! operation is told by a small file there, which that ledger takes at its next start.
 
 use std::{
+    fs::DirBuilder,
     io,
     os::{
         fd::{AsFd, OwnedFd},
-        unix::ffi::OsStrExt,
+        unix::{ffi::OsStrExt, fs::DirBuilderExt},
     },
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
@@ -164,7 +165,8 @@ impl Journals {
 }
 
 fn make(path: &Path) -> io::Result<Held> {
-    std::fs::create_dir_all(path)?;
+    // Paths of private files are told here.
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::empty())?;
     let identity = identity(&fstat(&dir)?);

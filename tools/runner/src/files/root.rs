@@ -232,9 +232,16 @@ impl FileRoot {
         path: &str,
         flags: OFlags,
     ) -> Result<OwnedFd, Errno> {
+        let mut last = Errno::MFILE;
         for attempt in 0..TRIES {
-            match open_beneath(dir.as_fd(), path, flags, Mode::empty()) {
-                Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO) => {
+            let answer = if self.steps.exhausted() {
+                Err(Errno::MFILE)
+            } else {
+                open_beneath(dir.as_fd(), path, flags, Mode::empty())
+            };
+            match answer {
+                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO)) => {
+                    last = errno;
                     self.spares().pop();
                     if attempt > 0 {
                         std::thread::sleep(Duration::from_millis(1 << attempt));
@@ -243,7 +250,7 @@ impl FileRoot {
                 answer => return answer,
             }
         }
-        open_beneath(dir.as_fd(), path, flags, Mode::empty())
+        Err(last)
     }
 
     /// Sees to it that there are spare descriptors; a commit that cannot have them does

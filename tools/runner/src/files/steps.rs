@@ -15,6 +15,11 @@ impl Steps {
     pub(super) fn pass(&self, _: &str) -> Result<(), Fault> {
         Ok(())
     }
+
+    #[allow(clippy::unused_self)]
+    pub(super) fn exhausted(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]
@@ -22,7 +27,11 @@ pub(super) type Probe = Box<dyn FnMut(&str) -> Result<(), Fault> + Send>;
 
 #[cfg(test)]
 #[derive(Default)]
-pub(super) struct Steps(std::sync::Mutex<Option<Probe>>);
+pub(super) struct Steps(
+    std::sync::Mutex<Option<Probe>>,
+    /// How many opens from now on find no descriptor left.
+    pub(super) std::sync::Arc<std::sync::atomic::AtomicUsize>,
+);
 
 #[cfg(test)]
 impl std::fmt::Debug for Steps {
@@ -38,6 +47,13 @@ impl Steps {
             Some(probe) => probe(step),
             None => Ok(()),
         }
+    }
+
+    pub(super) fn exhausted(&self) -> bool {
+        use std::sync::atomic::Ordering::Relaxed;
+        self.1
+            .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1))
+            .is_ok()
     }
 
     pub(super) fn probe(&self, probe: Option<Probe>) {

@@ -1,10 +1,10 @@
 //! Reading, listing and locking.
 
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 use codespace_router::Code;
 
-use super::{Bench, open};
+use super::{Bench, apply, open};
 use crate::{
     Encoding,
     files::{FileLimits, FileRoot, LockFault, read::version},
@@ -223,4 +223,82 @@ fn a_deep_tree_does_not_run_out_of_descriptors() {
     )
     .unwrap();
     assert_eq!(bench.files.find(Some("**/f")).unwrap().paths, [deep]);
+}
+
+#[test]
+fn a_link_on_the_way_is_told_as_one() {
+    let bench = Bench::new();
+    bench.put("a.txt", "one\n");
+    bench.put("sub/b.txt", "two\n");
+    symlink(bench.root.join("sub"), bench.root.join("link")).unwrap();
+    for path in ["link/b.txt", "link/new", "link"] {
+        let patch = format!("*** Begin Patch\n*** Add File: {path}\n+x\n*** End Patch\n");
+        assert_eq!(
+            apply(&bench, &patch).unwrap_err().code(),
+            Code::SymlinkRejected,
+            "{path}"
+        );
+    }
+    let patch = "*** Begin Patch\n*** Add File: a.txt/x\n+x\n*** End Patch\n";
+    assert_eq!(
+        apply(&bench, patch).unwrap_err().code(),
+        Code::PathNotDirectory
+    );
+}
+
+#[test]
+fn a_root_that_does_not_stand_is_named_and_long_paths_are_cut() {
+    let bench = Bench::new();
+    bench.put("a.txt", "one\n");
+    bench.put("sub/b.txt", "two\n");
+    let files = FileRoot::open(&bench.root, None, bench.files.limits, false).unwrap();
+    let files = files.serving("demo", None);
+    let long = "é".repeat(4000);
+    let error = files.read(&long).unwrap_err();
+    assert!(
+        error.body().to_string().len() < 1000,
+        "{}",
+        error.body().to_string().len()
+    );
+    std::fs::rename(&bench.root, bench.root.with_file_name("moved")).unwrap();
+    for error in [
+        files.read("a.txt").unwrap_err(),
+        files.find(None).unwrap_err(),
+    ] {
+        assert_eq!(error.code(), Code::FileOperationFailed);
+        assert!(
+            error.message().contains("demo") && error.message().contains("gone"),
+            "{error}"
+        );
+    }
+    // Not gone, but out of reach; root reaches everything.
+    let shut = bench.root.parent().unwrap();
+    std::fs::rename(bench.root.with_file_name("moved"), &bench.root).unwrap();
+    if !rustix::process::geteuid().is_root() {
+        std::fs::set_permissions(shut, PermissionsExt::from_mode(0o0)).unwrap();
+        let error = files.read("a.txt").unwrap_err();
+        std::fs::set_permissions(shut, PermissionsExt::from_mode(0o700)).unwrap();
+        assert!(error.message().contains("permission denied"), "{error}");
+    }
+}
+
+#[test]
+fn a_read_nobody_waits_for_stops() {
+    let bench = Bench::new();
+    bench.put("a.txt", "one\n");
+    bench.put("sub/b.txt", "two\n");
+    let path = bench.root.join("sparse");
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(1 << 42).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(true);
+    // Without the flag this would hash four terabytes.
+    assert!(
+        bench
+            .files
+            .open_file("sparse")
+            .unwrap()
+            .read_while(&stop)
+            .is_err()
+    );
+    assert!(bench.files.find_while(None, &stop).is_err());
 }

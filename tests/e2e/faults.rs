@@ -157,7 +157,7 @@ fn a_root_that_goes_away_is_named_and_comes_back() {
         (
             "exec_command",
             json!({ "workspace_id": "w", "command": ["true"] }),
-            "FILE_OPERATION_FAILED",
+            "PROCESS_SPAWN_FAILED",
         ),
     ] {
         let answer = server.call(tool, arguments);

@@ -43,6 +43,26 @@ impl InProcess {
             .get(workspace)
             .ok_or_else(|| ToolError::internal("the runner does not know this workspace"))
     }
+
+    /// The files of a workspace whose root still stands where it was opened. The held root
+    /// alone would go on showing a folder that was moved away.
+    fn files(&self, workspace: &WorkspaceId) -> Result<&Arc<FileRoot>, ToolError> {
+        let files = &self.home(workspace)?.files;
+        if files.is_gone() {
+            return Err(root_gone(workspace, Code::FileOperationFailed));
+        }
+        Ok(files)
+    }
+}
+
+/// Says which workspace it is: a client may use several.
+pub(crate) fn root_gone(workspace: &WorkspaceId, code: Code) -> ToolError {
+    ToolError::new(
+        code,
+        format!(
+            "the root of workspace {workspace} is gone: it was removed, moved or replaced. Nothing was done; its operator must put it back, or restart the server on a new one"
+        ),
+    )
 }
 
 async fn blocking<T: Send + 'static>(
@@ -58,7 +78,7 @@ type Answer<'a, T> = BoxFuture<'a, Result<T, ToolError>>;
 impl Runner for InProcess {
     fn read<'a>(&'a self, workspace: &'a WorkspaceId, path: &'a str) -> Answer<'a, FileContent> {
         Box::pin(async move {
-            let file = self.home(workspace)?.files.open_file(path)?;
+            let file = self.files(workspace)?.open_file(path)?;
             if file.size() <= INLINE_BYTES {
                 file.read()
             } else {
@@ -69,7 +89,7 @@ impl Runner for InProcess {
 
     fn find<'a>(&'a self, workspace: &'a WorkspaceId, glob: Option<&'a str>) -> Answer<'a, Found> {
         Box::pin(async move {
-            let files = Arc::clone(&self.home(workspace)?.files);
+            let files = Arc::clone(self.files(workspace)?);
             let glob = glob.map(str::to_owned);
             blocking(move || files.find(glob.as_deref())).await
         })
@@ -77,7 +97,7 @@ impl Runner for InProcess {
 
     fn apply<'a>(&'a self, workspace: &'a WorkspaceId, job: PatchJob) -> Answer<'a, Applied> {
         Box::pin(async move {
-            let files = Arc::clone(&self.home(workspace)?.files);
+            let files = Arc::clone(self.files(workspace)?);
             let applied = blocking(move || files.apply(job)).await?;
             if applied.status == OperationStatus::Applied {
                 for change in &applied.changes {
@@ -96,13 +116,8 @@ impl Runner for InProcess {
     ) -> Answer<'a, ProcessId> {
         Box::pin(async move {
             let home = self.home(workspace)?;
-            if !home.files.is_there() {
-                return Err(ToolError::new(
-                    Code::ProcessSpawnFailed,
-                    format!(
-                        "the root of workspace {workspace} is gone; its operator must put it back. Nothing was run"
-                    ),
-                ));
+            if home.files.is_gone() {
+                return Err(root_gone(workspace, Code::ProcessSpawnFailed));
             }
             self.processes.exec(&home.launch, spec, keep).await
         })
@@ -149,5 +164,92 @@ impl Runner for InProcess {
 
     fn shut_down(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.processes.shut_down())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use codespace_router::{LeaseOwner, Leases, Profile, Workspace};
+
+    use super::*;
+    use crate::{FileLimits, ProcessLimits, RootLeases};
+
+    #[tokio::test]
+    async fn a_root_that_was_moved_away_is_named_and_found_again() {
+        let place = tempfile::tempdir().unwrap();
+        let (root, elsewhere) = (place.path().join("root"), place.path().join("elsewhere"));
+        std::fs::create_dir(&root).unwrap();
+        std::fs::write(root.join("a"), "x").unwrap();
+        let limits = FileLimits {
+            read_bytes: 10,
+            find_paths: 10,
+            patch_file_bytes: 10,
+        };
+        let files = Arc::new(FileRoot::open(&root, None, limits, false).unwrap());
+        let id = WorkspaceId::new("demo");
+        let launch = Launch {
+            workspace: id.clone(),
+            root: root.clone(),
+            env: Vec::new(),
+            time_limit: Duration::from_secs(1),
+            confinement: None,
+        };
+        let roots = HashMap::from([(id.clone(), Arc::clone(&files))]);
+        let leases = RootLeases::new(Arc::new(roots));
+        let workspace = Workspace {
+            id: id.clone(),
+            profile: Profile::WorkspaceWrite,
+            protect: Arc::new([]),
+        };
+        let processes = Processes::new(ProcessLimits {
+            output_bytes: 10,
+            processes: 1,
+            handles: 1,
+            handle_time: Duration::from_secs(1),
+        });
+        let runner = InProcess::new(
+            HashMap::from([(id.clone(), Home { files, launch })]),
+            processes,
+        );
+        let spec = ExecSpec {
+            command: vec!["true".to_owned()],
+            tty: false,
+        };
+
+        std::fs::rename(&root, &elsewhere).unwrap();
+        for (error, code) in [
+            (
+                runner.read(&id, "a").await.unwrap_err(),
+                Code::FileOperationFailed,
+            ),
+            (
+                runner.find(&id, None).await.unwrap_err(),
+                Code::FileOperationFailed,
+            ),
+            (
+                runner.exec(&id, spec, Box::new(())).await.unwrap_err(),
+                Code::ProcessSpawnFailed,
+            ),
+            (
+                leases
+                    .try_hold(&workspace, LeaseOwner::Patch)
+                    .err()
+                    .unwrap(),
+                Code::FileOperationFailed,
+            ),
+            (
+                leases
+                    .try_hold(&workspace, LeaseOwner::Process)
+                    .err()
+                    .unwrap(),
+                Code::ProcessSpawnFailed,
+            ),
+        ] {
+            assert_eq!(error.code(), code, "{error}");
+            assert!(error.message().contains("workspace demo"), "{error}");
+        }
+        std::fs::rename(&elsewhere, &root).unwrap();
+        assert_eq!(runner.read(&id, "a").await.unwrap().content, "x");
+        assert!(leases.try_hold(&workspace, LeaseOwner::Patch).is_ok());
     }
 }

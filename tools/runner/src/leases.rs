@@ -8,7 +8,10 @@ use std::{
 
 use codespace_router::{Code, Lease, LeaseOwner, Leases, ToolError, Workspace, WorkspaceId};
 
-use crate::files::{FileRoot, LockFault, RootLock};
+use crate::{
+    files::{FileRoot, LockFault, RootLock},
+    in_process::root_gone,
+};
 
 /// The lease table over the workspaces' roots. See the [module docs](self).
 #[derive(Clone, Debug)]
@@ -66,9 +69,10 @@ impl Leases for RootLeases {
                 "another patch or a live command holds this workspace; wait for it (process_status with wait_ms) or end it (terminate_process), then repeat this call",
             ));
         }
-        let owner = match owner {
-            LeaseOwner::Patch => "patch",
-            LeaseOwner::Process => "process",
+        // Without its root a patch fails on files, and a command was not started.
+        let (owner, code) = match owner {
+            LeaseOwner::Patch => ("patch", Code::FileOperationFailed),
+            LeaseOwner::Process => ("process", Code::ProcessSpawnFailed),
         };
         // From here on the guard's drop clears the table, whatever happens.
         let mut lease = Held {
@@ -84,10 +88,13 @@ impl Leases for RootLeases {
                     "another server on this host holds this folder; wait for its patch or command to end, then repeat this call",
                 ));
             }
-            Err(fault) => {
+            Err(fault @ LockFault::Gone) => {
+                return Err(root_gone(&workspace.id, code).with_source(fault));
+            }
+            Err(fault @ LockFault::Os(_)) => {
                 return Err(ToolError::new(
-                    Code::FileOperationFailed,
-                    format!("the root of workspace {} is gone or cannot be locked; its operator must put it back", workspace.id),
+                    code,
+                    format!("the root of workspace {} cannot be locked. Nothing was done; the server's operator must see to it", workspace.id),
                 )
                 .with_source(fault));
             }

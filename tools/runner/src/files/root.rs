@@ -170,12 +170,6 @@ impl FileRoot {
         }
     }
 
-    /// Whether the root still stands where it was opened.
-    #[must_use]
-    pub fn is_there(&self) -> bool {
-        !self.is_gone()
-    }
-
     /// The root's own descriptor; only good as a start for other opens.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
@@ -189,8 +183,8 @@ impl FileRoot {
     /// Whether the root was removed, moved away or replaced.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        fstat(&self.root).is_ok_and(|now| now.st_nlink == 0)
-            || !stat(&self.path).is_ok_and(|now| identity(&now) == self.identity)
+        // A removed folder has no name, so its path leads elsewhere or nowhere.
+        !stat(&self.path).is_ok_and(|now| identity(&now) == self.identity)
     }
 
     /// What a failed look-up of `path` means, which may be that the root is gone.

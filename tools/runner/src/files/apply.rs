@@ -43,7 +43,13 @@ impl FileRoot {
             view.place(path)?;
         }
         check_versions(&mut view, &expected)?;
+        let limit = self.limits.patch_file_bytes;
         let plan = plan(&patch, &mut view).map_err(|error| match error {
+            // Only this side knows the limit, and the operator its name.
+            PlanError::Patch(error) if error.code == ErrorCode::TooLarge => {
+                let path = error.details.path.as_deref().unwrap_or_default();
+                too_large(path, limit).with_detail("line", error.details.line)
+            }
             PlanError::Patch(error) => patch_refusal(&error),
             PlanError::Tree { error, line, .. } => error.with_detail("line", line),
         })?;

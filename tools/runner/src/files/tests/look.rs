@@ -145,7 +145,7 @@ fn a_removed_or_replaced_root_is_told() {
         )
         .unwrap_err();
         assert!(error.message().contains("root is gone"), "{error}");
-        assert!(!bench.files.is_there());
+        assert!(bench.files.is_gone());
         drop(lock);
         assert!(matches!(bench.files.try_lock(), Err(LockFault::Gone)));
     }
@@ -223,4 +223,34 @@ fn a_deep_tree_does_not_run_out_of_descriptors() {
     )
     .unwrap();
     assert_eq!(bench.files.find(Some("**/f")).unwrap().paths, [deep]);
+}
+
+#[test]
+fn a_file_over_the_limit_of_patches_names_the_limit() {
+    let bench = Bench::new();
+    let limits = FileLimits {
+        read_bytes: 10,
+        find_paths: 3,
+        patch_file_bytes: 10,
+    };
+    let files = FileRoot::open(&bench.root, Some(&bench.journals), limits, false).unwrap();
+    let files = std::sync::Arc::new(files);
+    bench.put("f", "12345678901");
+    for section in [
+        "*** Update File: f\n@@\n-a\n+b\n",
+        "*** Update File: f\n*** Move to: g\n",
+        "*** Delete File: f\n",
+    ] {
+        let patch = format!("*** Begin Patch\n{section}*** End Patch\n");
+        let error = files.apply(super::job(&patch)).unwrap_err();
+        assert_eq!(error.code(), Code::FileOperationFailed, "{section}");
+        assert!(
+            error
+                .message()
+                .contains("10 bytes, limits.patch_file_bytes"),
+            "{section}: {error}"
+        );
+        assert_eq!(error.body()["details"]["path"], "f", "{section}");
+    }
+    assert_eq!(bench.tree().len(), 1);
 }

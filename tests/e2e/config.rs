@@ -67,7 +67,10 @@ fn faults_name_file_line_key_and_remedy() {
             "[workspaces.other]\nroot = \"{}/root\"\nnetwork = \"enabled\"\nallow_domains = [\"https://x\"]\n",
             "not a URL",
         ),
-        ("[workspaces.\"..\"]\nroot = \"{}/root\"\n", "not dots alone"),
+        (
+            "[workspaces.\"..\"]\nroot = \"{}/root\"\n",
+            "not dots alone",
+        ),
         (
             "[workspaces.other]\nroot = \"{}/link/\"\n",
             "is a symbolic link",

@@ -148,25 +148,29 @@ fn a_root_that_goes_away_is_named_and_comes_back() {
     let mut server = Server::start(&root, &place.path().join("state"));
     assert_eq!(server.run(&["cat", "a"]), "0\n");
     fs::rename(&root, place.path().join("elsewhere")).expect("moved");
-    for (tool, arguments, code) in [
-        (
-            "apply_patch",
-            replace("a", "0", "1"),
-            "FILE_OPERATION_FAILED",
-        ),
+    let all = [
+        ("read", json!({ "workspace_id": "w", "path": "a" })),
+        ("find", json!({ "workspace_id": "w" })),
+        ("apply_patch", replace("a", "0", "1")),
         (
             "exec_command",
             json!({ "workspace_id": "w", "command": ["true"] }),
-            "FILE_OPERATION_FAILED",
         ),
-    ] {
-        let answer = server.call(tool, arguments);
-        assert_eq!(answer["code"], code, "{tool}: {answer}");
-        assert!(
-            answer["message"].as_str().expect("words").contains('w'),
-            "{answer}"
-        );
-    }
+    ];
+    let assert_gone = |server: &mut Server| {
+        for (tool, arguments) in &all {
+            let answer = server.call(tool, arguments.clone());
+            let code = match *tool {
+                "exec_command" => "PROCESS_SPAWN_FAILED",
+                _ => "FILE_OPERATION_FAILED",
+            };
+            assert_eq!(answer["code"], code, "{tool}: {answer}");
+            let words = answer["message"].as_str().expect("words");
+            assert!(words.contains("workspace w"), "{answer}");
+            assert!(!words.contains('/'), "a host path: {answer}");
+        }
+    };
+    assert_gone(&mut server);
     assert_eq!(
         fs::read_to_string(place.path().join("elsewhere/a")).expect("it"),
         "0\n"
@@ -176,13 +180,10 @@ fn a_root_that_goes_away_is_named_and_comes_back() {
     assert_eq!(answer["status"], "applied", "{answer}");
     assert_eq!(server.run(&["cat", "a"]), "1\n");
     fs::remove_dir_all(&root).expect("removed");
-    for (tool, arguments) in [
-        ("read", json!({ "workspace_id": "w", "path": "a" })),
-        ("find", json!({ "workspace_id": "w" })),
-    ] {
-        let answer = server.call(tool, arguments);
-        assert_eq!(answer["code"], "FILE_OPERATION_FAILED", "{tool}: {answer}");
-    }
+    assert_gone(&mut server);
+    // Another folder in its place is not the one that was registered.
+    fs::create_dir(&root).expect("another root");
+    assert_gone(&mut server);
 }
 
 #[test]
@@ -192,7 +193,12 @@ fn two_servers_on_one_folder_exclude_each_other() {
     fs::create_dir(&root).expect("a root");
     fs::write(root.join("a"), "0\n").expect("a file");
     let mut one = Server::start(&root, &state);
-    let mut two = Server::start(&root, &state);
+    let (mut two, told) = Server::start_and_listen(&root, &state);
+    let loud = told.iter().find(|line| line.contains("store"));
+    assert!(
+        loud.is_some_and(|line| line.contains("IN MEMORY") && line.contains("another server")),
+        "{told:?}"
+    );
     let running = one.call(
         "exec_command",
         json!({ "workspace_id": "w", "command": ["sleep", "600"] }),

@@ -17,6 +17,15 @@ pub(crate) struct Server {
     next_id: u64,
 }
 
+/// Waits until something holds. Gives up after a time that means a hang, not slowness.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !holds() {
+        assert!(begun.elapsed().as_secs() < 120, "never: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
 pub(crate) fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_codespace"))
 }
@@ -24,15 +33,21 @@ pub(crate) fn program() -> Command {
 impl Server {
     /// Starts one on `root`, with its state below `state`, and shakes hands.
     pub(crate) fn start(root: &Path, state: &Path) -> Self {
-        let mut child = program()
+        Self::start_with(root, state, |_| {})
+    }
+
+    /// The same, with more arguments or environment.
+    pub(crate) fn start_with(root: &Path, state: &Path, more: impl FnOnce(&mut Command)) -> Self {
+        let mut command = program();
+        command
             .args(["stdio", "--workspace"])
             .arg(format!("w={}", root.display()))
             .env("XDG_STATE_HOME", state)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the program starts");
+            .stderr(Stdio::null());
+        more(&mut command);
+        let mut child = command.spawn().expect("the program starts");
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut server = Self {
@@ -49,6 +64,27 @@ impl Server {
         );
         server.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
         server
+    }
+
+    /// The same; also what it said on stderr when it started.
+    pub(crate) fn start_and_listen(root: &Path, state: &Path) -> (Self, Vec<String>) {
+        let mut server = Self::start_with(root, state, |command| {
+            command.stderr(Stdio::piped());
+        });
+        let stderr = server.child.stderr.take().expect("a pipe");
+        let mut lines = BufReader::new(stderr).lines();
+        let mut told = Vec::new();
+        loop {
+            let line = lines.next().expect("a banner").expect("text");
+            let last = line.trim_start().starts_with("store ");
+            told.push(line);
+            if last {
+                break;
+            }
+        }
+        // Keeps the pipe open, so that a log line never fails.
+        std::thread::spawn(move || lines.for_each(drop));
+        (server, told)
     }
 
     pub(crate) fn send(&mut self, message: &Value) {

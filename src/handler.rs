@@ -99,15 +99,17 @@ impl ServerHandler for Handler {
         };
         // A proxy routes and may authorize by this header, whatever the revision. rmcp checks it,
         // in its base64 form too, from 2026-07-28 on.
-        let told = header("mcp-param-workspace-id");
+        // Each value counts, one that is no text too: who knows which of them a proxy reads.
         let asked = request
             .arguments
             .as_ref()
-            .and_then(|arguments| arguments.get("workspace_id"));
-        if let Some(told) = told
-            && context.protocol_version() < Some(ProtocolVersion::V_2026_07_28)
-            && asked.and_then(Value::as_str) != Some(&told)
-        {
+            .and_then(|arguments| arguments.get("workspace_id"))
+            .and_then(Value::as_str);
+        let contradicts = parts.is_some_and(|parts| {
+            let mut told = parts.headers.get_all("mcp-param-workspace-id").iter();
+            told.any(|told| asked.is_none_or(|asked| told.as_bytes() != asked.as_bytes()))
+        });
+        if contradicts && context.protocol_version() < Some(ProtocolVersion::V_2026_07_28) {
             return Err(ErrorData::invalid_params(
                 "Mcp-Param-Workspace-Id: must equal the argument workspace_id, or be left out",
                 None,

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use axum::{
-    body::Body,
+    body::{Body, HttpBody},
     extract::{Request, State},
     http::{HeaderValue, Method, StatusCode, header},
     middleware::Next,
@@ -18,6 +18,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use super::{
     http::{Mcp, refusal},
     message::{self, Fault},
+    meter,
 };
 
 /// A client that sends nothing for this long has stalled.
@@ -42,15 +43,15 @@ pub async fn check(State(mcp): State<Mcp>, request: Request, next: Next) -> Resp
         );
     }
     let (mut parts, body) = request.into_parts();
+    // Who announces too much need not send it, and is not waited for.
+    if body.size_hint().lower() > mcp.body_bytes as u64 {
+        return too_large();
+    }
     let collected = tokio::time::timeout(STALL, Limited::new(body, mcp.body_bytes).collect()).await;
     let bytes = match collected {
         Ok(Ok(collected)) => collected.to_bytes(),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            return refusal(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "BODY_TOO_LARGE",
-                "the request body is larger than server.body_bytes allows; send less at once",
-            );
+            return too_large();
         }
         Ok(Err(_)) => {
             return refusal(
@@ -94,6 +95,14 @@ pub async fn check(State(mcp): State<Mcp>, request: Request, next: Next) -> Resp
     in_json(next.run(request).await, &bytes).await
 }
 
+fn too_large() -> Response {
+    refusal(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "BODY_TOO_LARGE",
+        "the request body is larger than server.body_bytes allows; send less at once",
+    )
+}
+
 fn bad_request(fault: &Fault) -> Response {
     let json = [(header::CONTENT_TYPE, "application/json")];
     (StatusCode::BAD_REQUEST, json, fault.to_json()).into_response()
@@ -134,6 +143,10 @@ async fn in_json(response: Response, asked: &[u8]) -> Response {
 }
 
 async fn other_method(mcp: &Mcp, request: Request, next: Next) -> Response {
+    // Elsewhere nothing is served, by any method.
+    if !meter::is_mcp(request.uri().path()) {
+        return next.run(request).await;
+    }
     let served = matches!(*request.method(), Method::GET | Method::DELETE) && mcp.has_sessions();
     if served {
         return in_json(next.run(request).await, b"").await;

@@ -22,10 +22,12 @@ pub async fn count(request: Request, next: Next) -> Response {
 }
 
 fn route(path: &str) -> &'static str {
-    match path.trim_end_matches('/').rsplit('/').next() {
-        Some("mcp") => "/mcp",
-        _ => "other",
-    }
+    if is_mcp(path) { "/mcp" } else { "other" }
+}
+
+/// Whether a path is one that MCP is served at, below whichever prefix.
+pub(super) fn is_mcp(path: &str) -> bool {
+    path.trim_end_matches('/').rsplit('/').next() == Some("mcp")
 }
 
 fn method(method: &Method) -> &'static str {

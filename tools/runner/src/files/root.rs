@@ -12,7 +12,10 @@ use std::{
 
 use codespace_router::{Code, ToolError};
 use rustix::{
-    fs::{CWD, FlockOperation, Mode, OFlags, ResolveFlags, Stat, flock, fstat, openat2, stat},
+    fs::{
+        CWD, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, flock, fstat, openat2,
+        stat,
+    },
     io::Errno,
 };
 
@@ -96,9 +99,21 @@ pub(super) fn open_beneath(
         match openat2(dir.as_fd(), path, flags | always, mode, NEVER_LEAVE) {
             // The kernel could not tell because of a rename at the same time: openat2(2).
             Err(Errno::AGAIN | Errno::INTR) if tries < 64 => tries += 1,
+            Err(Errno::NOTDIR) if flags.contains(OFlags::PATH) && is_link(&dir, path) => {
+                return Err(Errno::LOOP);
+            }
             answer => return answer,
         }
     }
+}
+
+// O_PATH opens a link at the end of a path itself, whatever the way may not lead over, and
+// O_DIRECTORY then only says that it is no folder: openat2(2).
+fn is_link(dir: &impl AsFd, path: &str) -> bool {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat2(dir.as_fd(), path, flags, Mode::empty(), NEVER_LEAVE)
+        .and_then(fstat)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
 }
 
 /// Device and inode: what makes a file this file.

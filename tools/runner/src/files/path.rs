@@ -6,8 +6,21 @@
 use codespace_router::{Code, ToolError};
 use rustix::io::Errno;
 
-/// Refuses a path that no workspace has: absolute, with `..`, or with NUL.
+/// The longest path the system takes, its NUL aside: path_resolution(7).
+const LONGEST: usize = 4095;
+
+/// Refuses a path that no workspace has: absolute, with `..`, with NUL, or too long. None of
+/// them is repeated in the answer.
 pub(super) fn check(path: &str) -> Result<(), ToolError> {
+    if path.len() > LONGEST {
+        return Err(ToolError::new(
+            Code::FileOperationFailed,
+            format!(
+                "a path of {} bytes is longer than the {LONGEST} there may be; nothing was done",
+                path.len()
+            ),
+        ));
+    }
     let why = if path.starts_with('/') {
         "it is absolute"
     } else if path.split('/').any(|part| part == "..") {

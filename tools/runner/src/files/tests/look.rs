@@ -254,3 +254,42 @@ fn a_file_over_the_limit_of_patches_names_the_limit() {
     }
     assert_eq!(bench.tree().len(), 1);
 }
+
+#[test]
+fn a_patch_tells_a_linked_folder_from_a_file_in_its_place() {
+    let bench = Bench::new();
+    bench.put("real/f", "x\n");
+    bench.put("file", "x\n");
+    symlink("real", bench.root.join("link")).unwrap();
+    symlink("nowhere", bench.root.join("dangling")).unwrap();
+    symlink("file", bench.root.join("to-file")).unwrap();
+    for (folder, code) in [
+        ("link", Code::SymlinkRejected),
+        ("link/deeper", Code::SymlinkRejected),
+        ("real/../link", Code::PathEscape),
+        ("dangling", Code::SymlinkRejected),
+        ("to-file", Code::SymlinkRejected),
+        ("file", Code::PathNotDirectory),
+        ("file/deeper", Code::PathNotDirectory),
+    ] {
+        for section in [
+            format!("*** Update File: {folder}/f\n@@\n-x\n+y\n"),
+            format!("*** Delete File: {folder}/f\n"),
+            format!("*** Add File: {folder}/f\n+y\n"),
+            format!("*** Update File: file\n*** Move to: {folder}/f\n"),
+        ] {
+            let patch = format!("*** Begin Patch\n{section}*** End Patch\n");
+            let Ok(patch) = codespace_patch::Patch::parse(&patch) else {
+                assert_eq!(code, Code::PathEscape, "{section}");
+                continue;
+            };
+            let job = crate::PatchJob {
+                patch: std::sync::Arc::new(patch),
+                ..super::job("*** Begin Patch\n*** Delete File: x\n*** End Patch\n")
+            };
+            let error = bench.files.apply(job).unwrap_err();
+            assert_eq!(error.code(), code, "{section}: {error}");
+        }
+    }
+    assert_eq!(std::fs::read(bench.root.join("real/f")).unwrap(), b"x\n");
+}

@@ -126,8 +126,102 @@ fn a_body_over_the_limit_is_413_however_it_is_sent() {
     // Just below the limit it is an ordinary call.
     let near = "x".repeat((4 << 20) - 1_000);
     let answer = http.call("read", json!({ "workspace_id": "w", "path": near }));
-    assert!(answer["code"].is_string(), "{answer}");
-    assert!(answer.to_string().len() < 64 * 1024, "the path is repeated");
+    assert_eq!(answer["code"], "FILE_OPERATION_FAILED", "{answer}");
+    assert_works(&http);
+}
+
+// Else a client makes the server hold and write several times what it sends.
+#[test]
+fn what_is_refused_for_its_length_is_not_repeated() {
+    let http = start();
+    let long = "x".repeat(1 << 20);
+    let patch = |section: String| json!({ "workspace_id": "w", "patch": format!("*** Begin Patch\n{section}*** End Patch\n") });
+    let mut expected = patch("*** Delete File: a\n".to_owned());
+    expected["expected_versions"] = json!({ &long: "absent" });
+    let mut stale = patch("*** Delete File: a\n".to_owned());
+    stale["expected_versions"] = json!({ "a": long });
+    let mut key = patch("*** Delete File: b\n".to_owned());
+    key["operation_key"] = long.clone().into();
+    for (tool, arguments) in [
+        ("read", json!({ "workspace_id": "w", "path": long })),
+        (
+            "read",
+            json!({ "workspace_id": "w", "path": format!("a/{long}") }),
+        ),
+        (
+            "read",
+            json!({ "workspace_id": "w", "path": format!("../{long}") }),
+        ),
+        ("read", json!({ "workspace_id": long, "path": "a" })),
+        (
+            "read",
+            json!({ "workspace_id": "w", "path": "a", "work_id": long }),
+        ),
+        ("find", json!({ "workspace_id": "w", "glob": long })),
+        (
+            "find",
+            json!({ "workspace_id": "w", "glob": format!("[{long}") }),
+        ),
+        ("apply_patch", json!({ "workspace_id": "w", "patch": long })),
+        ("apply_patch", patch(format!("*** Delete File: {long}\n"))),
+        ("apply_patch", patch(format!("*** Delete File: /{long}\n"))),
+        (
+            "apply_patch",
+            patch(format!("*** Update File: {long}\n@@\n-a\n+b\n")),
+        ),
+        ("apply_patch", patch(format!("*** Add File: {long}\n+b\n"))),
+        (
+            "apply_patch",
+            patch(format!("*** Update File: a\n*** Move to: {long}\n")),
+        ),
+        (
+            "apply_patch",
+            patch(format!("*** Update File: a\n@@\n-{long}\n+b\n")),
+        ),
+        (
+            "apply_patch",
+            patch(format!("*** Update File: a\n@@ {long}\n-text\n+b\n")),
+        ),
+        (
+            "apply_patch",
+            patch(format!("*** Update File: a\n@@\n{long}\n")),
+        ),
+        ("apply_patch", patch(format!("*** {long}\n"))),
+        ("apply_patch", expected),
+        ("apply_patch", stale),
+        ("apply_patch", key),
+        (
+            "exec_command",
+            json!({ "workspace_id": "w", "command": [long] }),
+        ),
+        (
+            "exec_command",
+            json!({ "workspace_id": "w", "command": ["true", long] }),
+        ),
+        (
+            "exec_command",
+            json!({ "workspace_id": long, "command": ["true"] }),
+        ),
+        ("process_status", json!({ "process_id": long })),
+        ("operation_status", json!({ "operation_id": long })),
+        ("operation_status", json!({ "operation_key": long })),
+        ("workspace_info", json!({ "workspace_id": long })),
+        (long.as_str(), json!({})),
+        ("read", json!({ "workspace_id": "w", "path": [long] })),
+        ("read", json!({ "workspace_id": "w", "path": { &long: 1 } })),
+        ("read", json!({ &long: "w" })),
+    ] {
+        let answer = http.post(message(tool, &arguments).as_bytes());
+        let start = arguments.to_string();
+        let start = &start[..start.len().min(80)];
+        assert!(
+            answer.len() < 16 * 1024,
+            "{start}: answered with {} bytes: {}",
+            answer.len(),
+            &answer[..600]
+        );
+        assert_works(&http);
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The stdio transport and the tools behind it.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, process::Command};
 
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -321,7 +322,7 @@ fn every_line_that_is_no_message_is_answered() {
         (&long, Value::Null, -32600),
         (
             r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#,
-            Value::Null,
+            json!(1),
             -32600,
         ),
         (
@@ -347,4 +348,74 @@ fn every_line_that_is_no_message_is_answered() {
         assert_eq!(answer["error"]["code"], code, "{start}: {answer}");
     }
     assert!(server.request("ping", json!({}))["result"].is_object());
+}
+
+/// A server with a command that sleeps, and the name of a file that tells its process id.
+fn with_sleeper(more: impl FnOnce(&mut Command)) -> (TempDir, Server, i32) {
+    let place = tempfile::tempdir().expect("a folder");
+    let root = place.path().join("root");
+    fs::create_dir(&root).expect("a root");
+    fs::write(root.join("large"), vec![b'x'; 1 << 20]).expect("a file");
+    let mut server = Server::start_with(&root, &place.path().join("state"), more);
+    let marker = "987654";
+    server.call(
+        "exec_command",
+        json!({ "workspace_id": "w", "command": ["sleep", marker] }),
+    );
+    let pid = server.process_running(marker);
+    (place, server, pid)
+}
+
+fn is_gone(pid: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"));
+    status.is_err() || status.is_ok_and(|status| status.contains("State:\tZ"))
+}
+
+#[test]
+fn a_client_that_reads_nothing_does_not_hold_up_the_end() {
+    let (_place, mut server, sleeper) = with_sleeper(|_| {});
+    for _ in 0..28 {
+        server.send_call("read", json!({ "workspace_id": "w", "path": "large" }));
+    }
+    server.close_stdin();
+    server.wait();
+    assert!(is_gone(sleeper));
+}
+
+#[test]
+fn signals_that_ask_for_an_end_end_commands_too() {
+    for signal in [
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
+        Signal::SIGINT,
+        Signal::SIGTERM,
+    ] {
+        let (_place, mut server, sleeper) = with_sleeper(|_| {});
+        server.signal(signal);
+        assert!(server.wait().success(), "{signal}");
+        assert!(is_gone(sleeper), "{signal}");
+    }
+}
+
+#[test]
+fn a_full_stderr_stops_nothing() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let full = writer.try_clone().expect("a copy");
+    fill(&full);
+    let (_place, mut server, _) = with_sleeper(|command| {
+        command.stderr(writer);
+    });
+    assert!(server.request("ping", json!({}))["result"].is_object());
+    server.signal(Signal::SIGTERM);
+    assert!(server.wait().success());
+    drop(reader);
+}
+
+/// Writes until a pipe takes no more.
+fn fill(pipe: &std::io::PipeWriter) {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("set");
+    while std::io::Write::write(&mut &*pipe, &[b'x'; 4096]).is_ok() {}
+    while std::io::Write::write(&mut &*pipe, b"x").is_ok() {}
+    fcntl(pipe, FcntlArg::F_SETFL(OFlag::empty())).expect("set");
 }

@@ -36,7 +36,7 @@ impl Server {
         Self::start_with(root, state, |_| {})
     }
 
-    /// The same, with more arguments or environment.
+    /// The same, with other arguments, environment or streams.
     pub(crate) fn start_with(root: &Path, state: &Path, more: impl FnOnce(&mut Command)) -> Self {
         let mut command = program();
         command
@@ -48,6 +48,8 @@ impl Server {
             .stderr(Stdio::null());
         more(&mut command);
         let mut child = command.spawn().expect("the program starts");
+        // What it has of the streams it hands on.
+        drop(command);
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut server = Self {
@@ -163,6 +165,46 @@ impl Server {
         std::fs::read_dir(folder)
             .expect("these tests run as root")
             .count()
+    }
+
+    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
+        let pid = nix::unistd::Pid::from_raw(self.child.id().try_into().expect("a pid"));
+        nix::sys::signal::kill(pid, signal).expect("it runs");
+    }
+
+    /// The process with this word on its command line, once there is one.
+    pub(crate) fn process_running(&self, word: &str) -> i32 {
+        loop {
+            let processes = std::fs::read_dir("/proc").expect("/proc");
+            let found = processes
+                .flatten()
+                .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+                .find(|pid| {
+                    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                    line.split(|byte| *byte == 0).collect::<Vec<_>>()
+                        == [b"sleep", word.as_bytes(), b""]
+                        && self.is_below(*pid)
+                });
+            if let Some(pid) = found {
+                return pid;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn is_below(&self, mut pid: i32) -> bool {
+        while pid > 1 {
+            if u32::try_from(pid) == Ok(self.child.id()) {
+                return true;
+            }
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let parent = stat
+                .rsplit(") ")
+                .next()
+                .and_then(|rest| rest.split(' ').nth(1));
+            pid = parent.and_then(|parent| parent.parse().ok()).unwrap_or(0);
+        }
+        false
     }
 
     pub(crate) fn close_stdin(&mut self) {

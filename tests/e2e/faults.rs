@@ -75,6 +75,15 @@ fn a_full_disk_while_staging_leaves_everything_as_it_was() {
     let ballast = small.fill(64 * 1024);
     let mut server = Server::start(&root, &place.path().join("state"));
     let before = names(&root);
+    // Alone, and after others that could be staged.
+    let others = "*** Begin Patch\n*** Update File: small\n@@\n-old\n+new\n*** Add File: deep/down/new\n+x\n*** Update File: large\n@@\n-old\n+new\n*** End Patch\n";
+    let answer = server.call(
+        "apply_patch",
+        json!({ "workspace_id": "w", "patch": others }),
+    );
+    assert_eq!(answer["code"], "FILE_OPERATION_FAILED", "{answer}");
+    assert_eq!(names(&root), before);
+    assert_eq!(fs::read_to_string(root.join("small")).expect("it"), "old\n");
     let answer = server.call("apply_patch", replace("large", "old", "new"));
     assert_eq!(answer["code"], "FILE_OPERATION_FAILED", "{answer}");
     assert!(
@@ -105,12 +114,14 @@ fn a_full_disk_under_the_ledger_refuses_patches_until_there_is_room() {
     assert_eq!(applied["status"], "applied", "{applied}");
     let ballast = small.fill(0);
     let mut at = 1;
+    let step = |at: usize| {
+        let mut arguments = replace("a", &at.to_string(), &(at + 1).to_string());
+        arguments["operation_key"] = at.to_string().into();
+        arguments
+    };
     // The log has some room of its own; it is used up before long.
     let refused = loop {
-        let answer = server.call(
-            "apply_patch",
-            replace("a", &at.to_string(), &(at + 1).to_string()),
-        );
+        let answer = server.call("apply_patch", step(at));
         if answer["status"] != "applied" {
             break answer;
         }
@@ -122,21 +133,28 @@ fn a_full_disk_under_the_ledger_refuses_patches_until_there_is_room() {
             .contains(&refused["code"].as_str().expect("a code")),
         "{refused}"
     );
-    assert_eq!(
-        fs::read_to_string(root.join("a")).expect("it"),
-        format!("{at}\n")
-    );
+    let now = format!("{at}\n");
+    assert_eq!(fs::read_to_string(root.join("a")).expect("it"), now);
     assert_eq!(names(&root), ["a"]);
     let read = server.call("read", json!({ "workspace_id": "w", "path": "a" }));
-    assert_eq!(
-        read["content"],
-        format!("{at}\n"),
-        "reading needs no ledger"
-    );
+    assert_eq!(read["content"], now, "reading needs no ledger");
     fs::remove_file(ballast).expect("removed");
     let answer = server.call("apply_patch", replace("a", &at.to_string(), "end"));
     assert_eq!(answer["status"], "applied", "{answer}");
     server.kill();
+
+    // Every effect has its record, and what was refused is not told as done.
+    let mut server = Server::start(&root, &state);
+    for key in 1..=at {
+        let record = server.call(
+            "operation_status",
+            json!({ "operation_key": key.to_string() }),
+        );
+        assert_eq!(record["status"] == "applied", key < at, "{key}: {record}");
+    }
+    let answer = server.call("apply_patch", replace("a", "end", "0"));
+    assert_eq!(answer["status"], "applied", "{answer}");
+    assert_eq!(names(&root), ["a"]);
 }
 
 #[test]

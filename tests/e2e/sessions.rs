@@ -249,3 +249,34 @@ fn the_end_with_an_open_stream_closes_the_store_and_ends_commands() {
     assert!(left.is_empty(), "the store was not closed: {left:?}");
     drop(stream);
 }
+
+#[test]
+fn a_cancelled_call_gets_no_response_and_the_session_goes_on() {
+    let http = start();
+    let session = begin(&http);
+    let call = |id: u32, tool: &str, arguments: &str| {
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}}}}}"#
+        );
+        post(&http, Some(&session), body.as_bytes())
+    };
+    let sleep = r#"{"workspace_id":"w","command":["sleep","600"]}"#;
+    let started = body_of(&call(5, "exec_command", sleep));
+    let id = &started["result"]["structuredContent"]["process_id"];
+    let wait = format!(r#"{{"process_id":{id},"wait_ms":30000}}"#);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| call(77, "process_status", &wait));
+        let cancel =
+            br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":77}}"#;
+        // One that comes before its call is ignored.
+        until("the call ends", || {
+            assert_status(&post(&http, Some(&session), cancel), 202);
+            waiting.is_finished()
+        });
+        let answer = waiting.join().expect("it ends");
+        assert!(!answer.contains(r#""id":77"#), "{answer}");
+    });
+    assert_status(&post(&http, Some(&session), LIST), 200);
+    let now = call(6, "process_status", &format!(r#"{{"process_id":{id}}}"#));
+    assert!(now.contains("running"), "{now}");
+}

@@ -164,8 +164,11 @@ pub(crate) fn body_of(answer: &str) -> Value {
         .split_once("\r\n\r\n")
         .unwrap_or_else(|| panic!("no answer: {answer:?}"));
     let body = if head.to_lowercase().contains("text/event-stream") {
-        let data = body.lines().filter_map(|line| line.strip_prefix("data: "));
-        data.last().unwrap_or_default()
+        let mut data = body
+            .lines()
+            .rev()
+            .filter_map(|line| line.strip_prefix("data: "));
+        data.next().unwrap_or_default()
     } else {
         body
     };

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     http::{Http, TOKEN, assert_status, body_of},
-    until,
+    program, until,
 };
 
 const LIST: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
@@ -69,7 +69,7 @@ fn every_way_to_the_endpoint_answers_the_same_without_a_redirect() {
 }
 
 #[test]
-fn an_unknown_revision_is_refused_and_a_contradiction_is_no_fault_of_the_server() {
+fn revisions_are_negotiated_and_an_unknown_or_contradictory_one_is_refused() {
     let http = Http::start();
     let auth = auth();
     for (version, status) in [
@@ -83,18 +83,32 @@ fn an_unknown_revision_is_refused_and_a_contradiction_is_no_fault_of_the_server(
         let answer = http.send("POST", "/mcp", &[&auth, JSON, BOTH, &version], LIST);
         assert_status(&answer, status);
     }
-    // A handshake is about to agree on a revision: its header may not say another one already.
+    let hello = |asked: &str| {
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+            "protocolVersion": asked, "capabilities": {}, "clientInfo": { "name": "e2e", "version": "1" },
+        } })
+        .to_string()
+    };
     for (asked, answered) in [
         ("2025-11-25", "2025-11-25"),
         ("2025-06-18", "2025-06-18"),
         ("2025-03-26", "2025-03-26"),
         ("2999-01-01", "2025-11-25"),
     ] {
-        let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-            "protocolVersion": asked, "capabilities": {}, "clientInfo": { "name": "e2e", "version": "1" },
-        } });
-        let answer = body_of(&http.post(hello.to_string().as_bytes()));
+        let answer = body_of(&http.post(hello(asked).as_bytes()));
         assert_eq!(answer["result"]["protocolVersion"], answered, "{answer}");
+    }
+    // A handshake whose header and body disagree.
+    for (header, status) in [
+        ("2025-11-25", 200),
+        ("2025-06-18", 400),
+        ("2026-07-28", 400),
+        ("1999-01-01", 400),
+    ] {
+        let header = format!("MCP-Protocol-Version: {header}");
+        let headers = [auth.as_str(), JSON, BOTH, header.as_str()];
+        let answer = http.send("POST", "/mcp", &headers, hello("2025-11-25").as_bytes());
+        assert_status(&answer, status);
     }
 }
 
@@ -242,4 +256,31 @@ fn equal_request_ids_of_many_clients_do_not_cross() {
             });
         }
     });
+}
+
+#[test]
+fn a_file_where_the_socket_should_be_is_left_alone() {
+    let place = tempfile::tempdir().expect("a folder");
+    let root = place.path().join("root");
+    fs::create_dir(&root).expect("a root");
+    fs::write(place.path().join("file"), "precious").expect("a file");
+    fs::create_dir(place.path().join("folder")).expect("a folder");
+    std::os::unix::fs::symlink("file", place.path().join("link")).expect("a link");
+    for name in ["file", "folder", "link", "missing/socket"] {
+        let listen = format!("unix:{}", place.path().join(name).display());
+        let output = program()
+            .args(["serve", "--listen", &listen, "--workspace"])
+            .arg(format!("w={}", root.display()))
+            .env("XDG_STATE_HOME", place.path().join("state"))
+            .env("CODESPACE_ADMIN__LISTEN", "")
+            .output()
+            .expect("it runs");
+        assert!(!output.status.success(), "{name}");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(told.contains("server.listen"), "{name}: {told}");
+    }
+    let text = fs::read_to_string(place.path().join("file")).expect("it");
+    assert_eq!(text, "precious");
+    assert!(place.path().join("link").is_symlink());
+    assert!(place.path().join("folder").is_dir());
 }

@@ -92,11 +92,17 @@ async fn work(client: &Client, root: &Path, key: &str) {
         "workspace_id": "w", "patch": patch, "operation_key": key,
         "expected_versions": { "a.txt": file["version"] },
     });
-    assert_eq!(
-        call(client, "apply_patch", apply.clone()).await["status"],
-        "applied"
-    );
+    let applied = call(client, "apply_patch", apply.clone()).await;
+    assert_eq!(applied["status"], "applied", "{applied}");
     assert_eq!(call(client, "apply_patch", apply).await["replayed"], true);
+    let after = call(
+        client,
+        "read",
+        json!({ "workspace_id": "w", "path": "a.txt" }),
+    )
+    .await;
+    assert_eq!(after["content"], "one\n2\n");
+    assert_eq!(after["version"], applied["changes"][0]["after_version"]);
     assert_eq!(
         fs::read_to_string(root.join("a.txt")).expect("it"),
         "one\n2\n"

@@ -62,3 +62,18 @@ fn status(status: StatusCode) -> &'static str {
         .find(|(code, _)| *code == status.as_u16())
         .map_or("other", |(_, label)| label)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::is_mcp;
+
+    #[test]
+    fn the_endpoint_is_known_below_any_prefix() {
+        for path in ["/mcp", "/mcp/", "/tools/mcp", "/a/b/mcp/"] {
+            assert!(is_mcp(path), "{path}");
+        }
+        for path in ["/", "", "/metrics", "/mcpx", "/MCP", "/mcp/x", "/x-mcp"] {
+            assert!(!is_mcp(path), "{path}");
+        }
+    }
+}

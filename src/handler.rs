@@ -100,15 +100,13 @@ impl ServerHandler for Handler {
         };
         // A proxy routes and may authorize by this header, whatever the revision. rmcp checks it,
         // in its base64 form too, from 2026-07-28 on.
-        let told = header("mcp-param-workspace-id");
         let asked = request
             .arguments
             .as_ref()
-            .and_then(|arguments| arguments.get("workspace_id"));
-        if let Some(told) = told
-            && context.protocol_version() < Some(ProtocolVersion::V_2026_07_28)
-            && asked.and_then(Value::as_str) != Some(&told)
-        {
+            .and_then(|arguments| arguments.get("workspace_id"))
+            .and_then(Value::as_str);
+        let contradicts = parts.is_some_and(|parts| names_another(&parts.headers, asked));
+        if contradicts && context.protocol_version() < Some(ProtocolVersion::V_2026_07_28) {
             return Err(ErrorData::invalid_params(
                 "Mcp-Param-Workspace-Id: must equal the argument workspace_id, or be left out",
                 None,
@@ -139,6 +137,13 @@ impl ServerHandler for Handler {
     }
 }
 
+/// Whether `Mcp-Param-Workspace-Id` is there and is not what was asked for. Each value counts, one
+/// that is no text too: who knows which of them a proxy reads.
+fn names_another(headers: &http::HeaderMap, asked: Option<&str>) -> bool {
+    let mut told = headers.get_all("mcp-param-workspace-id").iter();
+    told.any(|told| asked.is_none_or(|asked| told.as_bytes() != asked.as_bytes()))
+}
+
 fn respond(answer: Result<ToolReply, ToolError>) -> Result<CallToolResponse, ErrorData> {
     match answer {
         Ok(reply) => Ok(CallToolResult::structured(reply.value).into()),
@@ -148,5 +153,32 @@ fn respond(answer: Result<ToolReply, ToolError>) -> Result<CallToolResponse, Err
             }
             _ => Ok(CallToolResult::structured_error(error.body()).into()),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_header_that_is_there_must_name_the_workspace() {
+        for (told, asked, wrong) in [
+            (&[][..], Some("w"), false),
+            (&[], None, false),
+            (&[&b"w"[..]], Some("w"), false),
+            (&[b"w", b"w"], Some("w"), false),
+            (&[b"w", b"v"], Some("w"), true),
+            (&[b"v", b"w"], Some("w"), true),
+            (&[b"w\xff"], Some("w"), true),
+            (&[b""], Some("w"), true),
+            (&[b"w"], None, true),
+        ] {
+            let mut headers = http::HeaderMap::new();
+            for value in told {
+                let value = http::HeaderValue::from_bytes(value).expect("a value");
+                headers.append("mcp-param-workspace-id", value);
+            }
+            assert_eq!(names_another(&headers, asked), wrong, "{told:?} {asked:?}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use axum::{
-    body::Body,
+    body::{Body, HttpBody},
     extract::Request,
     http::{HeaderValue, Method, StatusCode, header},
     response::{IntoResponse, Response},
@@ -23,6 +23,7 @@ use tower::{Layer, Service};
 use super::{
     http::{Mcp, refusal},
     message::{self, Fault},
+    meter,
 };
 
 /// A client that sends nothing for this long has stalled.
@@ -74,6 +75,10 @@ async fn check<S>(mcp: Mcp, request: Request, mut next: S) -> Result<Response, I
 where
     S: Service<Request, Response = Response, Error = Infallible>,
 {
+    // Elsewhere nothing is served, by any method.
+    if !meter::is_mcp(request.uri().path()) {
+        return next.call(request).await;
+    }
     if request.method() != Method::POST {
         return if served_without_body(&mcp, request.method()) {
             Ok(in_json(next.call(request).await?, b"").await)
@@ -93,15 +98,15 @@ where
         ));
     }
     let (mut parts, body) = request.into_parts();
+    // Who announces too much need not send it, and is not waited for.
+    if body.size_hint().lower() > mcp.body_bytes as u64 {
+        return Ok(too_large());
+    }
     let collected = tokio::time::timeout(STALL, Limited::new(body, mcp.body_bytes).collect()).await;
     let bytes = match collected {
         Ok(Ok(collected)) => collected.to_bytes(),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            return Ok(refusal(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "BODY_TOO_LARGE",
-                "the request body is larger than server.body_bytes allows; send less at once",
-            ));
+            return Ok(too_large());
         }
         Ok(Err(_)) => {
             return Ok(refusal(
@@ -143,6 +148,14 @@ where
     }
     let request = Request::from_parts(parts, Body::from(bytes.clone()));
     Ok(in_json(next.call(request).await?, &bytes).await)
+}
+
+fn too_large() -> Response {
+    refusal(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "BODY_TOO_LARGE",
+        "the request body is larger than server.body_bytes allows; send less at once",
+    )
 }
 
 fn bad_request(fault: &Fault) -> Response {

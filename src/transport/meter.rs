@@ -76,8 +76,12 @@ impl Step for Count {
 }
 
 fn route(path: &str) -> usize {
-    let last = path.trim_end_matches('/').rsplit('/').next();
-    usize::from(last == Some("mcp"))
+    usize::from(is_mcp(path))
+}
+
+/// Whether a path is one that MCP is served at, below whichever prefix.
+pub(super) fn is_mcp(path: &str) -> bool {
+    path.trim_end_matches('/').rsplit('/').next() == Some("mcp")
 }
 
 fn method(method: &Method) -> usize {
@@ -90,4 +94,19 @@ fn status(status: StatusCode) -> usize {
         .iter()
         .position(|(code, _)| *code == status.as_u16());
     known.unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_mcp;
+
+    #[test]
+    fn the_endpoint_is_known_below_any_prefix() {
+        for path in ["/mcp", "/mcp/", "/tools/mcp", "/a/b/mcp/"] {
+            assert!(is_mcp(path), "{path}");
+        }
+        for path in ["/", "", "/metrics", "/mcpx", "/MCP", "/mcp/x", "/x-mcp"] {
+            assert!(!is_mcp(path), "{path}");
+        }
+    }
 }

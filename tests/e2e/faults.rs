@@ -75,6 +75,15 @@ fn a_full_disk_while_staging_leaves_everything_as_it_was() {
     let ballast = small.fill(64 * 1024);
     let mut server = Server::start(&root, &place.path().join("state"));
     let before = names(&root);
+    // Alone, and after others that could be staged.
+    let others = "*** Begin Patch\n*** Update File: small\n@@\n-old\n+new\n*** Add File: deep/down/new\n+x\n*** Update File: large\n@@\n-old\n+new\n*** End Patch\n";
+    let answer = server.call(
+        "apply_patch",
+        json!({ "workspace_id": "w", "patch": others }),
+    );
+    assert_eq!(answer["code"], "FILE_OPERATION_FAILED", "{answer}");
+    assert_eq!(names(&root), before);
+    assert_eq!(fs::read_to_string(root.join("small")).expect("it"), "old\n");
     let answer = server.call("apply_patch", replace("large", "old", "new"));
     assert_eq!(answer["code"], "FILE_OPERATION_FAILED", "{answer}");
     assert!(
@@ -105,12 +114,14 @@ fn a_full_disk_under_the_ledger_refuses_patches_until_there_is_room() {
     assert_eq!(applied["status"], "applied", "{applied}");
     let ballast = small.fill(0);
     let mut at = 1;
+    let step = |at: usize| {
+        let mut arguments = replace("a", &at.to_string(), &(at + 1).to_string());
+        arguments["operation_key"] = at.to_string().into();
+        arguments
+    };
     // The log has some room of its own; it is used up before long.
     let refused = loop {
-        let answer = server.call(
-            "apply_patch",
-            replace("a", &at.to_string(), &(at + 1).to_string()),
-        );
+        let answer = server.call("apply_patch", step(at));
         if answer["status"] != "applied" {
             break answer;
         }
@@ -122,21 +133,28 @@ fn a_full_disk_under_the_ledger_refuses_patches_until_there_is_room() {
             .contains(&refused["code"].as_str().expect("a code")),
         "{refused}"
     );
-    assert_eq!(
-        fs::read_to_string(root.join("a")).expect("it"),
-        format!("{at}\n")
-    );
+    let now = format!("{at}\n");
+    assert_eq!(fs::read_to_string(root.join("a")).expect("it"), now);
     assert_eq!(names(&root), ["a"]);
     let read = server.call("read", json!({ "workspace_id": "w", "path": "a" }));
-    assert_eq!(
-        read["content"],
-        format!("{at}\n"),
-        "reading needs no ledger"
-    );
+    assert_eq!(read["content"], now, "reading needs no ledger");
     fs::remove_file(ballast).expect("removed");
     let answer = server.call("apply_patch", replace("a", &at.to_string(), "end"));
     assert_eq!(answer["status"], "applied", "{answer}");
     server.kill();
+
+    // Every effect has its record, and what was refused is not told as done.
+    let mut server = Server::start(&root, &state);
+    for key in 1..=at {
+        let record = server.call(
+            "operation_status",
+            json!({ "operation_key": key.to_string() }),
+        );
+        assert_eq!(record["status"] == "applied", key < at, "{key}: {record}");
+    }
+    let answer = server.call("apply_patch", replace("a", "end", "0"));
+    assert_eq!(answer["status"], "applied", "{answer}");
+    assert_eq!(names(&root), ["a"]);
 }
 
 #[test]
@@ -148,25 +166,29 @@ fn a_root_that_goes_away_is_named_and_comes_back() {
     let mut server = Server::start(&root, &place.path().join("state"));
     assert_eq!(server.run(&["cat", "a"]), "0\n");
     fs::rename(&root, place.path().join("elsewhere")).expect("moved");
-    for (tool, arguments, code) in [
-        (
-            "apply_patch",
-            replace("a", "0", "1"),
-            "FILE_OPERATION_FAILED",
-        ),
+    let all = [
+        ("read", json!({ "workspace_id": "w", "path": "a" })),
+        ("find", json!({ "workspace_id": "w" })),
+        ("apply_patch", replace("a", "0", "1")),
         (
             "exec_command",
             json!({ "workspace_id": "w", "command": ["true"] }),
-            "PROCESS_SPAWN_FAILED",
         ),
-    ] {
-        let answer = server.call(tool, arguments);
-        assert_eq!(answer["code"], code, "{tool}: {answer}");
-        assert!(
-            answer["message"].as_str().expect("words").contains('w'),
-            "{answer}"
-        );
-    }
+    ];
+    let assert_gone = |server: &mut Server| {
+        for (tool, arguments) in &all {
+            let answer = server.call(tool, arguments.clone());
+            let code = match *tool {
+                "exec_command" => "PROCESS_SPAWN_FAILED",
+                _ => "FILE_OPERATION_FAILED",
+            };
+            assert_eq!(answer["code"], code, "{tool}: {answer}");
+            let words = answer["message"].as_str().expect("words");
+            assert!(words.contains("workspace w"), "{answer}");
+            assert!(!words.contains('/'), "a host path: {answer}");
+        }
+    };
+    assert_gone(&mut server);
     assert_eq!(
         fs::read_to_string(place.path().join("elsewhere/a")).expect("it"),
         "0\n"
@@ -176,13 +198,10 @@ fn a_root_that_goes_away_is_named_and_comes_back() {
     assert_eq!(answer["status"], "applied", "{answer}");
     assert_eq!(server.run(&["cat", "a"]), "1\n");
     fs::remove_dir_all(&root).expect("removed");
-    for (tool, arguments) in [
-        ("read", json!({ "workspace_id": "w", "path": "a" })),
-        ("find", json!({ "workspace_id": "w" })),
-    ] {
-        let answer = server.call(tool, arguments);
-        assert_eq!(answer["code"], "FILE_OPERATION_FAILED", "{tool}: {answer}");
-    }
+    assert_gone(&mut server);
+    // Another folder in its place is not the one that was registered.
+    fs::create_dir(&root).expect("another root");
+    assert_gone(&mut server);
 }
 
 #[test]
@@ -192,7 +211,12 @@ fn two_servers_on_one_folder_exclude_each_other() {
     fs::create_dir(&root).expect("a root");
     fs::write(root.join("a"), "0\n").expect("a file");
     let mut one = Server::start(&root, &state);
-    let mut two = Server::start(&root, &state);
+    let (mut two, told) = Server::start_and_listen(&root, &state);
+    let loud = told.iter().find(|line| line.contains("store"));
+    assert!(
+        loud.is_some_and(|line| line.contains("IN MEMORY") && line.contains("another server")),
+        "{told:?}"
+    );
     let running = one.call(
         "exec_command",
         json!({ "workspace_id": "w", "command": ["sleep", "600"] }),

@@ -1,25 +1,40 @@
-//! The whole working loop with rmcp's own client, over both transports and both lifecycles.
+//! The whole working loop with rmcp's own client, over stdio and over HTTP (TCP with a token, and
+//! a Unix socket), in both revisions: `initialize` is 2025-11-25, `discover` 2026-07-28.
 
 use std::{fs, path::Path, process::Stdio};
 
 use rmcp::{
     model::{CallToolRequestParams, ProtocolVersion},
     service::{ClientLifecycleMode, ClientServiceExt, RoleClient, RunningService},
-    transport::StreamableHttpClientTransport,
+    transport::{
+        StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig,
+    },
 };
 use serde_json::{Value, json};
 
-use crate::support::{http::Http, program};
+use crate::support::{
+    http::{Http, TOKEN},
+    program,
+};
 
 type Client = RunningService<RoleClient, ()>;
 
-fn lifecycles() -> [ClientLifecycleMode; 2] {
+fn lifecycles() -> [(ClientLifecycleMode, ProtocolVersion); 2] {
+    let new = ClientLifecycleMode::Discover {
+        preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+    };
     [
-        ClientLifecycleMode::Initialize,
-        ClientLifecycleMode::Discover {
-            preferred_versions: vec![ProtocolVersion::V_2026_07_28],
-        },
+        (
+            ClientLifecycleMode::Initialize,
+            ProtocolVersion::V_2025_11_25,
+        ),
+        (new, ProtocolVersion::V_2026_07_28),
     ]
+}
+
+fn assert_speaks(client: &Client, revision: &ProtocolVersion) {
+    let server = client.peer_info().expect("the server's own words");
+    assert_eq!(&server.protocol_version, revision);
 }
 
 async fn call(client: &Client, tool: &'static str, arguments: Value) -> Value {
@@ -77,11 +92,17 @@ async fn work(client: &Client, root: &Path, key: &str) {
         "workspace_id": "w", "patch": patch, "operation_key": key,
         "expected_versions": { "a.txt": file["version"] },
     });
-    assert_eq!(
-        call(client, "apply_patch", apply.clone()).await["status"],
-        "applied"
-    );
+    let applied = call(client, "apply_patch", apply.clone()).await;
+    assert_eq!(applied["status"], "applied", "{applied}");
     assert_eq!(call(client, "apply_patch", apply).await["replayed"], true);
+    let after = call(
+        client,
+        "read",
+        json!({ "workspace_id": "w", "path": "a.txt" }),
+    )
+    .await;
+    assert_eq!(after["content"], "one\n2\n");
+    assert_eq!(after["version"], applied["changes"][0]["after_version"]);
     assert_eq!(
         fs::read_to_string(root.join("a.txt")).expect("it"),
         "one\n2\n"
@@ -126,7 +147,7 @@ async fn work(client: &Client, root: &Path, key: &str) {
 
 #[tokio::test]
 async fn the_loop_over_stdio() {
-    for (turn, lifecycle) in lifecycles().into_iter().enumerate() {
+    for (lifecycle, revision) in lifecycles() {
         let place = tempfile::tempdir().expect("a folder");
         let root = place.path().join("root");
         fs::create_dir(&root).expect("a root");
@@ -146,9 +167,34 @@ async fn the_loop_over_stdio() {
             child.stdin.take().expect("a pipe"),
         );
         let client = ().serve_with_lifecycle(pipes, lifecycle).await.expect("a client");
-        work(&client, &root, &format!("key {turn}")).await;
+        assert_speaks(&client, &revision);
+        work(&client, &root, &format!("key {revision}")).await;
         client.cancel().await.expect("it closes");
         assert!(child.wait().await.expect("it ends").success());
+    }
+}
+
+#[tokio::test]
+async fn the_loop_over_http_with_a_token() {
+    for sessions in ["false", "true"] {
+        let mut server = Http::start_with(|command| {
+            command.env("CODESPACE_SERVER__SESSIONS", sessions);
+        });
+        for (lifecycle, revision) in lifecycles() {
+            let url = format!("http://{}/mcp", server.address);
+            let config = StreamableHttpClientTransportConfig::with_uri(url).auth_header(TOKEN);
+            let transport = StreamableHttpClientTransport::from_config(config);
+            let client = ().serve_with_lifecycle(transport, lifecycle).await.expect("a client");
+            assert_speaks(&client, &revision);
+            work(&client, &server.root(), &format!("key {revision}")).await;
+            client.cancel().await.expect("it closes");
+        }
+        let url = format!("http://{}/mcp", server.address);
+        let config = StreamableHttpClientTransportConfig::with_uri(url).auth_header("wrong");
+        let transport = StreamableHttpClientTransport::from_config(config);
+        let refused = ().serve_with_lifecycle(transport, ClientLifecycleMode::Initialize).await;
+        assert!(refused.is_err(), "a wrong token is let in");
+        assert!(server.stop().success());
     }
 }
 
@@ -172,12 +218,13 @@ async fn the_loop_over_http_on_a_unix_socket() {
         .permissions()
         .mode();
     assert_eq!(mode & 0o777, 0o600);
-    for (turn, lifecycle) in lifecycles().into_iter().enumerate() {
+    for (lifecycle, revision) in lifecycles() {
         let path = socket.to_str().expect("UTF-8");
         let transport =
             StreamableHttpClientTransport::from_unix_socket(path, "http://localhost/mcp");
         let client = ().serve_with_lifecycle(transport, lifecycle).await.expect("a client");
-        work(&client, &server.root(), &format!("key {turn}")).await;
+        assert_speaks(&client, &revision);
+        work(&client, &server.root(), &format!("key {revision}")).await;
         client.cancel().await.expect("it closes");
     }
     // A second server does not take the socket of a living one.

@@ -17,6 +17,17 @@ pub(crate) struct Server {
     next_id: u64,
 }
 
+/// Waits until something holds. Gives up after so many looks that it hangs.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..24_000 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    panic!("never: {what}");
+}
+
 pub(crate) fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_codespace"))
 }
@@ -66,6 +77,27 @@ impl Server {
         );
         server.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
         server
+    }
+
+    /// The same; also what it said on stderr when it started.
+    pub(crate) fn start_and_listen(root: &Path, state: &Path) -> (Self, Vec<String>) {
+        let mut server = Self::start_with(root, state, |command| {
+            command.stderr(Stdio::piped());
+        });
+        let stderr = server.child.stderr.take().expect("a pipe");
+        let mut lines = BufReader::new(stderr).lines();
+        let mut told = Vec::new();
+        loop {
+            let line = lines.next().expect("a banner").expect("text");
+            let last = line.trim_start().starts_with("store ");
+            told.push(line);
+            if last {
+                break;
+            }
+        }
+        // Keeps the pipe open, so that a log line never fails.
+        std::thread::spawn(move || lines.for_each(drop));
+        (server, told)
     }
 
     pub(crate) fn send(&mut self, message: &Value) {

@@ -148,3 +148,22 @@ pub(crate) fn refuse_work(work_id: Option<&str>) -> Result<(), ToolError> {
         )),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // A call is never silent for longer: idle limits of proxies start at a minute.
+    #[test]
+    fn a_wait_is_at_most_half_a_minute() {
+        for (asked, given) in [
+            (None, 0),
+            (Some(0), 0),
+            (Some(29_999), 29_999),
+            (Some(30_001), 30_000),
+            (Some(u64::MAX), 30_000),
+        ] {
+            assert_eq!(wait(asked), Duration::from_millis(given));
+        }
+    }
+}

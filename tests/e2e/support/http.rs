@@ -5,7 +5,7 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
 };
 
 use serde_json::{Value, json};
@@ -19,6 +19,8 @@ pub(crate) struct Http {
     pub(crate) child: Child,
     /// Host and port, or `unix:/PATH`.
     pub(crate) address: String,
+    /// Host and port of the operator's listener; empty for none.
+    pub(crate) admin: String,
     pub(crate) place: TempDir,
 }
 
@@ -49,19 +51,25 @@ impl Http {
         more(&mut command);
         let mut child = command.spawn().expect("it starts");
         let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
-        let address = loop {
+        let mut address = None;
+        let admin = loop {
             let line = lines.next().expect("a banner").expect("text");
             assert!(!line.contains(TOKEN), "the token is in the log");
             if let Some((_, rest)) = line.split_once("listening  ") {
                 let rest = rest.trim_start_matches("http://");
-                break rest.trim_end_matches("/mcp").to_owned();
+                address = Some(rest.trim_end_matches("/mcp").to_owned());
+            }
+            if let Some((_, rest)) = line.split_once("admin      ") {
+                let rest = rest.strip_prefix("http://").unwrap_or_default();
+                break rest.split(' ').next().unwrap_or_default().to_owned();
             }
         };
         // Keeps the pipe open, so that a log line never fails.
         std::thread::spawn(move || lines.for_each(drop));
         Self {
             child,
-            address,
+            address: address.expect("an address"),
+            admin,
             place,
         }
     }
@@ -74,11 +82,8 @@ impl Http {
     pub(crate) fn call(&self, tool: &str, arguments: Value) -> Value {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": tool, "arguments": arguments } });
         let answer = self.post(body.to_string().as_bytes());
-        let (_, body) = answer
-            .split_once("\r\n\r\n")
-            .unwrap_or_else(|| panic!("no answer: {answer:?}"));
-        let mut body: Value =
-            serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"));
+        let mut body = body_of(&answer);
+        assert!(body["result"].is_object(), "{answer}");
         body["result"]["structuredContent"].take()
     }
 
@@ -86,9 +91,33 @@ impl Http {
         TcpStream::connect(&self.address).expect("it listens")
     }
 
+    /// Sends a request's bytes as they are, and reads to the connection's end.
+    pub(crate) fn exchange(&self, request: &[u8]) -> String {
+        let mut stream = self.connect();
+        // The server may answer and close before it has read all of what it refuses.
+        let _ = stream.write_all(request);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    /// The head of a POST to /mcp with a body of `length` bytes, on a connection that is kept.
+    pub(crate) fn head(length: usize) -> String {
+        format!(
+            "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+        )
+    }
+
+    /// Asks the server to end, and waits until it has.
+    pub(crate) fn stop(&mut self) -> ExitStatus {
+        let pid = nix::unistd::Pid::from_raw(self.child.id().try_into().expect("a pid"));
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("signalled");
+        self.child.wait().expect("it ends")
+    }
+
     /// Status line, headers and body of one exchange.
     pub(crate) fn send(&self, method: &str, path: &str, headers: &[&str], body: &[u8]) -> String {
-        let mut stream = self.connect();
         let mut head = format!(
             "{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n",
             body.len()
@@ -100,13 +129,7 @@ impl Http {
             head.push_str(header);
             head.push_str("\r\n");
         }
-        // The server may answer and close before it has read all of a body it refuses.
-        let _ = stream
-            .write_all(format!("{head}\r\n").as_bytes())
-            .and_then(|()| stream.write_all(body));
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        String::from_utf8_lossy(&answer).into_owned()
+        self.exchange(&[format!("{head}\r\n").as_bytes(), body].concat())
     }
 
     pub(crate) fn post(&self, body: &[u8]) -> String {
@@ -133,4 +156,21 @@ pub(crate) fn assert_status(answer: &str, status: u16) {
         "wanted {status}: {}",
         &answer[..answer.len().min(400)]
     );
+}
+
+/// The JSON after the head; of an event stream, the last message in it.
+pub(crate) fn body_of(answer: &str) -> Value {
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .unwrap_or_else(|| panic!("no answer: {answer:?}"));
+    let body = if head.to_lowercase().contains("text/event-stream") {
+        let mut data = body
+            .lines()
+            .rev()
+            .filter_map(|line| line.strip_prefix("data: "));
+        data.next().unwrap_or_default()
+    } else {
+        body
+    };
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }

@@ -1,6 +1,11 @@
 //! The composition root: a checked config becomes a running stack.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use codespace_router::{
@@ -8,27 +13,33 @@ use codespace_router::{
     WorkspaceId,
 };
 use codespace_runner::{
-    Confinement, FileLimits, FileRoot, Home, InProcess, Launch, ProcessLimits, Processes,
-    RootLeases, Runner,
+    Confinement, FileLimits, FileRoot, Home, InProcess, Launch, LockFault, ProcessLimits,
+    Processes, RootLeases, RootLock, Runner,
 };
 use codespace_store::{Durability, OpenFault, Store, StoreOptions};
 use codespace_tools::{Facts, FactsToCome};
+use codespace_worker::{Remote, Setup, WorkerHome};
 use futures_util::FutureExt;
 use serde_json::json;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::{
     catalogue,
-    config::{Config, StorePlace, state_folder},
+    config::{Config, RunnerKind, StorePlace, state_folder},
     confine,
     facts::{self, Confined},
     handler::Handler,
     resolve::Directory,
     stack::{self, Classes},
+    telemetry::{self, LogFormat},
 };
 
 /// How long calls in flight may take at shutdown.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// How long a killed server's worker may take to end its commands and itself.
+const WORKER_END: Duration = Duration::from_secs(15);
 
 /// Everything that runs.
 pub struct App {
@@ -42,6 +53,7 @@ pub struct App {
     pub facts: FactsToCome,
     confinements: Vec<Arc<Confinement>>,
     runner: Arc<dyn Runner>,
+    worker: Option<Arc<Remote>>,
     in_flight: TaskTracker,
     detached: TaskTracker,
 }
@@ -51,7 +63,11 @@ impl App {
     ///
     /// # Errors
     /// What stands in the way of a start, for the operator.
-    pub async fn build(config: &Config, transports: Vec<&'static str>) -> Result<Self> {
+    pub async fn build(
+        config: &Config,
+        transports: Vec<&'static str>,
+        log_format: LogFormat,
+    ) -> Result<Self> {
         let (store, journals, store_note) = open_store(config)?;
         let mut homes = HashMap::new();
         let mut roots = HashMap::new();
@@ -96,13 +112,7 @@ impl App {
         }
         settle(&store, &roots).await?;
 
-        let processes = Processes::new(ProcessLimits {
-            output_bytes: config.limits.output_bytes,
-            processes: config.limits.processes,
-            handles: config.limits.handles,
-            handle_time: config.limits.handle_time,
-        });
-        let runner: Arc<dyn Runner> = Arc::new(InProcess::new(homes, processes));
+        let (runner, worker) = runner(config, homes, log_format).await?;
         let ledger: Arc<dyn Ledger> = Arc::new(store.clone());
         let resolve: Arc<dyn Resolve> = Arc::new(Directory {
             workspaces,
@@ -131,6 +141,7 @@ impl App {
             facts,
             confinements,
             runner,
+            worker,
             in_flight,
             detached,
         })
@@ -155,6 +166,9 @@ impl App {
         }
         // A call may have started a process after the first sweep.
         self.runner.shut_down().await;
+        if let Some(worker) = &self.worker {
+            worker.close().await;
+        }
         let confinements = self.confinements.clone();
         let ended = tokio::task::spawn_blocking(move || {
             confinements
@@ -163,6 +177,41 @@ impl App {
         });
         let _ = ended.await;
         self.store.close().await;
+    }
+}
+
+type Chosen = (Arc<dyn Runner>, Option<Arc<Remote>>);
+
+/// The runner the config asks for, and the worker behind it if there is one.
+async fn runner(
+    config: &Config,
+    homes: HashMap<WorkspaceId, Home>,
+    log_format: LogFormat,
+) -> Result<Chosen> {
+    let limits = ProcessLimits {
+        output_bytes: config.limits.output_bytes,
+        processes: config.limits.processes,
+        handles: config.limits.handles,
+        handle_time: config.limits.handle_time,
+    };
+    match config.runner {
+        RunnerKind::InProcess => {
+            let runner = InProcess::new(homes, Processes::new(limits));
+            Ok((Arc::new(runner), None))
+        }
+        RunnerKind::Uds => {
+            let homes = homes
+                .into_values()
+                .map(|Home { files, launch }| WorkerHome { files, launch })
+                .collect();
+            let setup = Setup::new(homes, limits, telemetry::worker_logs(log_format))
+                .context("runner.kind = \"uds\" needs paths in UTF-8")?;
+            let worker = Remote::start(confine::OWN_PROGRAM.into(), setup)
+                .await
+                .context("the worker (runner.kind = \"uds\") cannot be started")?;
+            let worker = Arc::new(worker);
+            Ok((Arc::clone(&worker) as Arc<dyn Runner>, Some(worker)))
+        }
     }
 }
 
@@ -224,11 +273,35 @@ fn beside(store: &std::path::Path) -> PathBuf {
     name.into()
 }
 
+/// The lock on a root, waited for when there is something to settle: a killed server's
+/// worker keeps it until it has ended.
+async fn lock_to_settle(root: &FileRoot, unfinished: bool) -> Option<RootLock> {
+    let until = Instant::now() + WORKER_END;
+    loop {
+        match root.try_lock() {
+            Ok(lock) => return Some(lock),
+            Err(LockFault::Busy)
+                if (unfinished || root.has_journals().unwrap_or(false))
+                    && Instant::now() < until =>
+            {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
 /// Settles what a crash left: journals first, then operations that never had one.
 async fn settle(store: &Store, roots: &HashMap<WorkspaceId, Arc<FileRoot>>) -> Result<()> {
+    let unfinished: HashSet<WorkspaceId> = store
+        .unfinished()
+        .await?
+        .into_iter()
+        .map(|operation| operation.workspace)
+        .collect();
     for (workspace, root) in roots {
         // Another server may be in the middle of a patch: then its journals are its own affair.
-        let Ok(lock) = root.try_lock() else {
+        let Some(lock) = lock_to_settle(root, unfinished.contains(workspace)).await else {
             tracing::warn!(%workspace, "the folder is held by another server; what a crash may have left is settled at the next start");
             continue;
         };

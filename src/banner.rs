@@ -9,7 +9,7 @@ use codespace_store::{OpenFault, Store};
 use codespace_tools::Facts;
 
 use crate::{
-    config::{Auth, Config, Listen, StorePlace},
+    config::{Auth, Config, Listen, RunnerKind, StorePlace},
     confine, facts,
 };
 
@@ -133,8 +133,12 @@ pub fn check(config: &Config) -> Result<()> {
         Listen::Unix(path) => format!("unix:{}", path.display()),
     };
     println!(
-        "the configuration is valid\n{}{}  store      {store}\n  listen     {listen}",
+        "the configuration is valid\n{}  runner     {}\n{}  store      {store}\n  listen     {listen}",
         workspaces(config),
+        match config.runner {
+            RunnerKind::InProcess => "in-process: files and commands in the server's own process",
+            RunnerKind::Uds => "uds: files and commands in a worker of its own",
+        },
         enforced(&facts),
     );
     for (workspace, confinement) in &confined {

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// This program, also when its file was replaced by an update meanwhile (proc_pid_exe(5)).
-const OWN_PROGRAM: &str = "/proc/self/exe";
+pub const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// Every workspace with its confinement; `None` with `sandbox.mode = "off"`. Nothing is
 /// probed or started yet.

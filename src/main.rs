@@ -60,6 +60,9 @@ enum Command {
     Stdio(Common),
     /// Validate the configuration and print what would be in force.
     Check(Serve),
+    /// Read, patch and run for a server that started this process (internal).
+    #[command(hide = true)]
+    Worker,
 }
 
 #[derive(Args)]
@@ -88,8 +91,11 @@ fn main() -> ExitCode {
         return codespace_sandbox::helper_main(&arguments);
     }
     let cli = Cli::parse();
+    if matches!(cli.command, Command::Worker) {
+        return worker();
+    }
     telemetry::init_logs(cli.log_format);
-    match run(cli.command) {
+    match run(cli.command, cli.log_format) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("codespace: {error:#}");
@@ -98,13 +104,23 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<()> {
+/// The worker: everything it needs to know comes over its stdin.
+fn worker() -> ExitCode {
+    if let Err(error) = harden() {
+        eprintln!("codespace worker: {error:#}");
+        return ExitCode::FAILURE;
+    }
+    codespace_worker::worker_main(confine::OWN_PROGRAM.as_ref(), telemetry::init_worker_logs)
+}
+
+fn run(command: Command, log_format: LogFormat) -> Result<()> {
     harden()?;
     let (common, listen, http) = match &command {
         Command::Serve(serve) | Command::Check(serve) => {
             (&serve.common, serve.listen.clone(), true)
         }
         Command::Stdio(common) => (common, None, false),
+        Command::Worker => return Ok(()),
     };
     let overrides = Overrides {
         config: common.config.clone(),
@@ -122,9 +138,9 @@ fn run(command: Command) -> Result<()> {
         .context("the runtime cannot start")?;
     let served = runtime.block_on(async {
         match command {
-            Command::Serve(_) => serve(&config).await,
-            Command::Stdio(_) => serve_stdio(&config).await,
-            Command::Check(_) => Ok(()),
+            Command::Serve(_) => serve(&config, log_format).await,
+            Command::Stdio(_) => serve_stdio(&config, log_format).await,
+            Command::Check(_) | Command::Worker => Ok(()),
         }
     });
     // stdin's reader thread cannot be interrupted; nothing else is left to wait for.
@@ -140,10 +156,10 @@ fn harden() -> Result<()> {
     Ok(())
 }
 
-async fn serve(config: &Config) -> Result<()> {
+async fn serve(config: &Config, log_format: LogFormat) -> Result<()> {
     let stop = stop_on_signal()?;
     let metrics = telemetry::init_metrics()?;
-    let app = App::build(config, vec!["streamable-http"]).await?;
+    let app = App::build(config, vec!["streamable-http"], log_format).await?;
     let server = http::Server::bind(config, app.handler.clone()).await?;
     let name = server.name();
     let ready = Arc::new(AtomicBool::new(true));
@@ -178,9 +194,9 @@ async fn serve(config: &Config) -> Result<()> {
     Ok(())
 }
 
-async fn serve_stdio(config: &Config) -> Result<()> {
+async fn serve_stdio(config: &Config, log_format: LogFormat) -> Result<()> {
     let stop = stop_on_signal()?;
-    let app = App::build(config, vec!["stdio"]).await?;
+    let app = App::build(config, vec!["stdio"], log_format).await?;
     let told = async {
         let facts = app.facts.clone().await;
         eprint!("{}", banner::stdio(config, &app.store_note, &facts));

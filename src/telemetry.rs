@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 
+use codespace_worker::Logs;
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::{EnvFilter, fmt::format::FmtSpan};
@@ -23,9 +24,38 @@ const BUCKETS: [f64; 16] = [
 
 /// Starts logging to stderr. `RUST_LOG` overrides what is shown.
 pub fn init_logs(format: LogFormat) {
+    start_logs(
+        format,
+        std::env::var(EnvFilter::DEFAULT_ENV).ok().as_deref(),
+    );
+}
+
+/// How this server's worker is to log: as it does itself.
+pub fn worker_logs(format: LogFormat) -> Logs {
+    Logs {
+        format: match format {
+            LogFormat::Pretty => "pretty",
+            LogFormat::Json => "json",
+        }
+        .to_owned(),
+        filter: std::env::var(EnvFilter::DEFAULT_ENV).ok(),
+    }
+}
+
+/// Starts a worker's logging.
+pub fn init_worker_logs(logs: &Logs) {
+    let format = match logs.format.as_str() {
+        "json" => LogFormat::Json,
+        _ => LogFormat::Pretty,
+    };
+    start_logs(format, logs.filter.as_deref());
+}
+
+fn start_logs(format: LogFormat, filter: Option<&str>) {
     // rmcp tells three lines a request at INFO.
-    let filter =
-        EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,rmcp=error"));
+    let filter = filter
+        .and_then(|filter| EnvFilter::try_new(filter).ok())
+        .unwrap_or_else(|| EnvFilter::new("info,rmcp=error"));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

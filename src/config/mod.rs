@@ -43,6 +43,8 @@ pub struct Config {
     pub keep: Duration,
     /// What a client can grow.
     pub limits: Limits,
+    /// Where files are changed and commands started.
+    pub runner: RunnerKind,
     /// How commands are kept in their workspace.
     pub sandbox: SandboxConfig,
     /// Files no command may see: the config, tokens, the store.
@@ -108,6 +110,15 @@ pub struct Limits {
     pub handles: usize,
     /// How long an exited handle stays readable.
     pub handle_time: Duration,
+}
+
+/// Where files are changed and commands started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunnerKind {
+    /// In the server's own process.
+    InProcess,
+    /// In a worker, spoken to over a socket pair.
+    Uds,
 }
 
 /// How commands are kept in their workspace.

@@ -44,7 +44,7 @@ fn faults_name_file_line_key_and_remedy() {
             "[sandbox]\nmode = \"required\"\n",
             "codespace.toml:2: sandbox.mode",
         ),
-        ("[runner]\nkind = \"uds\"\n", "runner.kind"),
+        ("[runner]\nkind = \"remote\"\n", "runner.kind"),
         // `check` looks at the store, too: this file is no database.
         ("[store]\npath = \"{}/codespace.toml\"\n", "store.path"),
         ("[limits]\nread_bytes = 0\n", "limits.read_bytes"),

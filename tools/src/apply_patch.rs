@@ -210,6 +210,7 @@ file again and repeat with its exact lines. WORKSPACE_BUSY: a command or another
         let job = PatchJob {
             operation: operation.clone(),
             patch,
+            text: args.patch,
             expected: args.expected_versions,
             check_only: args.check_only,
         };

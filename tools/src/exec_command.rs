@@ -6,7 +6,7 @@ use codespace_router::{
     AccessClass, Annotations, AuthorizedCall, Code, OnSubject, ProcessId, Subject, ToolError,
     ToolReply, Validate, Workspace,
 };
-use codespace_runner::{ExecSpec, Runner};
+use codespace_runner::{Dispatch, ExecSpec, Runner};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -85,20 +85,13 @@ impl Validate for Args {
     }
 }
 
-/// Whether the start is known.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-enum Dispatch {
-    /// The spawn was acknowledged; not that the command succeeded.
-    Confirmed,
-}
-
 /// Result of `exec_command`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Out {
     /// The handle for read_process, write_stdin, process_status, process_resize and terminate_process.
     process_id: ProcessId,
-    /// `confirmed`: the process was started.
+    /// `confirmed`: the process was started. `unknown`: its runner was lost at that moment; it may have
+    /// run for a while and is gone now. Look at what it would have changed before you start it again.
     dispatch_status: Dispatch,
 }
 
@@ -135,10 +128,10 @@ it; a time limit does in the end.";
             .ok_or_else(|| ToolError::internal("a command reached its tool without a lease"))?;
         let Args { command, tty, .. } = call.into_args();
         let spec = ExecSpec { command, tty };
-        let process_id = self.0.exec(&workspace.id, spec, lease).await?;
+        let started = self.0.exec(&workspace.id, spec, lease).await?;
         ToolReply::from_result(&Out {
-            process_id,
-            dispatch_status: Dispatch::Confirmed,
+            process_id: started.process,
+            dispatch_status: started.dispatch,
         })
     }
 }

@@ -10,8 +10,8 @@ mod workspaces;
 use std::time::Duration;
 
 use super::{
-    Auth, Config, ConfigFault, Limits, Listen, NetworkConfig, Overrides, Public, SandboxConfig,
-    SandboxMode, StorePlace, WorkspaceConfig,
+    Auth, Config, ConfigFault, Limits, Listen, NetworkConfig, Overrides, Public, RunnerKind,
+    SandboxConfig, SandboxMode, StorePlace, WorkspaceConfig,
     file::{self, File, Source},
     state_folder,
 };
@@ -55,6 +55,14 @@ fn check_all(file: File, source: &Source, overrides: &Overrides) -> Checked<Conf
         file.store.durability.as_deref(),
         &["process", "full"],
     )? == "full";
+    let runner = match one_of(
+        "runner.kind",
+        file.runner.kind.as_deref(),
+        &["in-process", "uds"],
+    )? {
+        "uds" => RunnerKind::Uds,
+        _ => RunnerKind::InProcess,
+    };
     let keep_days = file.store.keep_days.unwrap_or(30);
     if keep_days == 0 {
         return Err(ConfigFault::new("store.keep_days", "must be at least 1"));
@@ -70,6 +78,7 @@ fn check_all(file: File, source: &Source, overrides: &Overrides) -> Checked<Conf
         full_durability,
         keep: Duration::from_secs(keep_days.saturating_mul(86_400)),
         limits,
+        runner,
         sandbox,
         secrets: Vec::new(),
         workspaces,

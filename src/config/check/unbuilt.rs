@@ -49,15 +49,6 @@ pub(super) fn refuse_unbuilt(file: &File) -> Checked<()> {
     {
         return unbuilt("server.trusted_proxies", "believing forwarded headers");
     }
-    match file.runner.kind.as_deref() {
-        None | Some("in-process") => {}
-        Some(kind) => {
-            return Err(ConfigFault::new(
-                "runner.kind",
-                format!("{kind:?} is not built into this version; use \"in-process\""),
-            ));
-        }
-    }
     if file.limits.hold_seconds.is_some() {
         return unbuilt("limits.hold_seconds", "approval holds");
     }

@@ -5,8 +5,8 @@ use std::{collections::HashMap, num::NonZeroU16, sync::Arc, time::Duration};
 use codespace_router::{BoxFuture, Code, OperationStatus, ProcessId, ToolError, WorkspaceId};
 
 use crate::{
-    Applied, Chunk, ExecSpec, FileContent, FileRoot, Found, Launch, PatchJob, ProcessStatus,
-    Processes, Runner,
+    Applied, Chunk, Confinement, ExecSpec, FileContent, FileRoot, Found, Launch, PatchJob,
+    ProcessStatus, Processes, Runner, Started, runner::Dispatch,
 };
 
 /// A file up to this size is read where the call runs: less than a hop to another thread costs.
@@ -36,6 +36,13 @@ impl InProcess {
             homes: Arc::new(homes),
             processes,
         }
+    }
+
+    /// What keeps the commands of each workspace in, as far as something does.
+    pub fn confinements(&self) -> impl Iterator<Item = &Arc<Confinement>> {
+        self.homes
+            .values()
+            .filter_map(|home| home.launch.confinement.as_ref())
     }
 
     fn home(&self, workspace: &WorkspaceId) -> Result<&Home, ToolError> {
@@ -93,7 +100,7 @@ impl Runner for InProcess {
         workspace: &'a WorkspaceId,
         spec: ExecSpec,
         keep: Box<dyn Send + Sync>,
-    ) -> Answer<'a, ProcessId> {
+    ) -> Answer<'a, Started> {
         Box::pin(async move {
             let home = self.home(workspace)?;
             if !home.files.is_there() {
@@ -104,7 +111,11 @@ impl Runner for InProcess {
                     ),
                 ));
             }
-            self.processes.exec(&home.launch, spec, keep).await
+            let process = self.processes.exec(&home.launch, spec, keep).await?;
+            Ok(Started {
+                process,
+                dispatch: Dispatch::Confirmed,
+            })
         })
     }
 

@@ -10,12 +10,14 @@ mod runner;
 
 pub use codespace_sandbox::{Features, Plan, TreeKill};
 pub use files::{
-    FileLimits, FileRoot, LockFault, OpenFile, RootLock, Settled, patch_refusal, path_refusal,
+    FileLimits, FileRoot, Held, LockFault, OpenFile, RootLock, Settled, patch_refusal, path_refusal,
 };
 pub use in_process::{Home, InProcess};
 pub use leases::RootLeases;
-pub use process::{Confinement, Demand, Launch, Probe, ProcessLimits, Processes, Verdict, plan};
+pub use process::{
+    Confinement, Demand, Heir, Launch, Probe, ProcessLimits, Processes, Verdict, plan,
+};
 pub use runner::{
-    Applied, Change, ChangeKind, Chunk, Encoding, ExecSpec, FileContent, Found, Hunk, LimitHit,
-    PatchJob, ProcessState, ProcessStatus, Runner, Termination,
+    Applied, Change, ChangeKind, Chunk, Dispatch, Encoding, ExecSpec, FileContent, Found, Hunk,
+    LimitHit, PatchJob, ProcessState, ProcessStatus, Runner, Started, Termination,
 };

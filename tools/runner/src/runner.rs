@@ -31,7 +31,7 @@ pub trait Runner: Send + Sync + 'static {
         workspace: &'a WorkspaceId,
         spec: ExecSpec,
         keep: Box<dyn Send + Sync>,
-    ) -> Answer<'a, ProcessId>;
+    ) -> Answer<'a, Started>;
 
     /// The workspace a process runs in; `None` for an unknown or expired handle.
     fn workspace_of(&self, process: &ProcessId) -> Option<WorkspaceId>;
@@ -115,6 +115,8 @@ pub struct PatchJob {
     pub operation: OperationId,
     /// The parsed patch.
     pub patch: std::sync::Arc<Patch>,
+    /// The text it was parsed from: how it travels to another process.
+    pub text: String,
     /// Versions that paths must have now: `sha256:…` or `absent`. Keys are normalised.
     pub expected: BTreeMap<String, String>,
     /// Plan only.
@@ -208,6 +210,26 @@ pub struct ExecSpec {
     pub command: Vec<String>,
     /// Whether it runs on a terminal of 24 rows and 80 columns instead of pipes.
     pub tty: bool,
+}
+
+/// Whether a start is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Dispatch {
+    /// The spawn was acknowledged; not that the command succeeded.
+    Confirmed,
+    /// Whoever was to start it was lost before it said so: it may have run, for a while. Its
+    /// whole tree is gone.
+    Unknown,
+}
+
+/// A started command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Started {
+    /// Its handle.
+    pub process: ProcessId,
+    /// Whether the start is known.
+    pub dispatch: Dispatch,
 }
 
 /// A piece of a process's output.

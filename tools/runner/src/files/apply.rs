@@ -35,6 +35,7 @@ impl FileRoot {
             patch,
             expected,
             check_only,
+            ..
         } = job;
         let mut view = View::new(self);
         let paths = patch.paths();

@@ -25,5 +25,5 @@ mod transaction;
 
 pub use apply::{patch_refusal, path_refusal};
 pub use read::OpenFile;
-pub use root::{FileLimits, FileRoot, LockFault, RootLock};
+pub use root::{FileLimits, FileRoot, Held, LockFault, RootLock};
 pub use settle::Settled;

@@ -8,6 +8,10 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use codespace_router::{Code, ToolError};
@@ -36,15 +40,43 @@ pub struct FileRoot {
     path: PathBuf,
     identity: (u64, u64),
     journals: Option<OwnedFd>,
+    lock: Arc<Lock>,
     pub(super) limits: FileLimits,
     pub(super) durable: bool,
     pub(super) steps: Steps,
 }
 
+/// The descriptors that make a root: with them another process can hold the very same one.
+#[derive(Debug)]
+pub struct Held<Fd> {
+    /// The root itself.
+    pub root: Fd,
+    /// The folder of its patches' journals.
+    pub journals: Option<Fd>,
+    /// What [`FileRoot::try_lock`] locks. The lock belongs to the open file description
+    /// (flock(2)): when its taker is killed it stays taken as long as another process has
+    /// this descriptor, and so as long as that one may still write below the root.
+    pub lock: Option<Fd>,
+}
+
+#[derive(Debug)]
+struct Lock {
+    file: Option<OwnedFd>,
+    // The description is this server's own, so the kernel does not keep two takers here apart.
+    taken: AtomicBool,
+}
+
 /// The advisory lock on a root; dropping it unlocks.
 #[derive(Debug)]
-pub struct RootLock {
-    _held: OwnedFd,
+pub struct RootLock(Arc<Lock>);
+
+impl Drop for RootLock {
+    fn drop(&mut self) {
+        if let Some(file) = &self.0.file {
+            let _ = flock(file, FlockOperation::Unlock);
+        }
+        self.0.taken.store(false, Ordering::Release);
+    }
 }
 
 /// Why a root was not locked.
@@ -70,6 +102,11 @@ impl std::fmt::Display for LockFault {
 
 impl std::error::Error for LockFault {}
 
+// A folder at its place, wherever that leads but through a link at its end.
+const PLACE: OFlags = OFlags::PATH
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
 const NEVER_LEAVE: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS);
@@ -119,8 +156,7 @@ impl FileRoot {
         limits: FileLimits,
         full_durability: bool,
     ) -> io::Result<Self> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let held = openat2(CWD, root, flags, Mode::empty(), ResolveFlags::empty())?;
+        let held = openat2(CWD, root, PLACE, Mode::empty(), ResolveFlags::empty())?;
         let journals = match journal_dir {
             None => None,
             Some(dir) => {
@@ -135,15 +171,72 @@ impl FileRoot {
                 )?)
             }
         };
-        Ok(Self {
-            identity: identity(&fstat(&held)?),
-            path: std::path::absolute(root)?,
+        // A root that cannot be listed can be read from; nothing in it can be locked.
+        let lock = open_beneath(
+            &held,
+            ".",
+            OFlags::RDONLY | OFlags::DIRECTORY,
+            Mode::empty(),
+        );
+        let held = Held {
             root: held,
             journals,
+            lock: lock.ok(),
+        };
+        Self::from_held(held, root, limits, full_durability)
+    }
+
+    /// The root that another process holds, from its descriptors.
+    ///
+    /// # Errors
+    /// The root cannot be looked at.
+    pub fn from_held(
+        held: Held<OwnedFd>,
+        root: &Path,
+        limits: FileLimits,
+        full_durability: bool,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            identity: identity(&fstat(&held.root)?),
+            path: std::path::absolute(root)?,
+            root: held.root,
+            journals: held.journals,
+            lock: Arc::new(Lock {
+                file: held.lock,
+                taken: AtomicBool::new(false),
+            }),
             limits,
             durable: full_durability,
             steps: Steps::default(),
         })
+    }
+
+    /// What another process needs to hold this root, besides its path and limits.
+    #[must_use]
+    pub fn held(&self) -> Held<BorrowedFd<'_>> {
+        Held {
+            root: self.root.as_fd(),
+            journals: self.journals(),
+            lock: self.lock.file.as_ref().map(AsFd::as_fd),
+        }
+    }
+
+    /// Where the root stands.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The caps it was opened with.
+    #[must_use]
+    pub fn limits(&self) -> FileLimits {
+        self.limits
+    }
+
+    /// Whether patches survive power loss.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.durable
     }
 
     /// Locks the root against other servers on this host, at once or not at all.
@@ -151,22 +244,30 @@ impl FileRoot {
     /// # Errors
     /// [`LockFault`].
     pub fn try_lock(&self) -> Result<RootLock, LockFault> {
-        // A lock belongs to an open file description, so each taker needs its own.
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fresh = openat2(CWD, &self.path, flags, Mode::empty(), ResolveFlags::empty()).map_err(
-            |errno| match errno {
+        let there = openat2(CWD, &self.path, PLACE, Mode::empty(), ResolveFlags::empty())
+            .and_then(fstat)
+            .map_err(|errno| match errno {
                 Errno::NOENT | Errno::NOTDIR | Errno::LOOP => LockFault::Gone,
                 other => LockFault::Os(other.into()),
-            },
-        )?;
-        let now = fstat(&fresh).map_err(|errno| LockFault::Os(errno.into()))?;
-        if identity(&now) != self.identity {
+            })?;
+        if identity(&there) != self.identity {
             return Err(LockFault::Gone);
         }
-        match flock(&fresh, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(RootLock { _held: fresh }),
-            Err(Errno::WOULDBLOCK) => Err(LockFault::Busy),
-            Err(other) => Err(LockFault::Os(other.into())),
+        let Some(file) = &self.lock.file else {
+            return Err(LockFault::Os(Errno::ACCESS.into()));
+        };
+        if self.lock.taken.swap(true, Ordering::Acquire) {
+            return Err(LockFault::Busy);
+        }
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(RootLock(Arc::clone(&self.lock))),
+            Err(errno) => {
+                self.lock.taken.store(false, Ordering::Release);
+                Err(match errno {
+                    Errno::WOULDBLOCK => LockFault::Busy,
+                    other => LockFault::Os(other.into()),
+                })
+            }
         }
     }
 

@@ -66,6 +66,57 @@ impl FileRoot {
         Ok(settled)
     }
 
+    /// Whether a journal is left, of a patch that runs now or of one that did not end.
+    ///
+    /// # Errors
+    /// The journal folder cannot be read.
+    pub fn has_journals(&self) -> io::Result<bool> {
+        Ok(!self.journalled()?.is_empty())
+    }
+
+    /// Settles one operation; `None` when it left no journal, and so nothing else. Call it
+    /// under the lease, when whoever ran it is gone.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub fn settle_operation(
+        self: &Arc<Self>,
+        operation: &OperationId,
+    ) -> io::Result<Option<Settled>> {
+        match self.journal(operation) {
+            Ok(Some(journal)) => self
+                .settle_one(journal)
+                .map(Some)
+                .map_err(|_| io::ErrorKind::Interrupted.into()),
+            Ok(None) if self.journals().is_none() => Ok(None),
+            Ok(None) => Ok(Some(self.torn(operation.clone()))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// What a recorded operation that ended with `status` keeps, from its journal; `None`
+    /// when nothing is left of it. For when whoever kept it is gone.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub fn undo_of(
+        self: &Arc<Self>,
+        operation: &OperationId,
+        status: OperationStatus,
+    ) -> io::Result<Option<Box<dyn Undo>>> {
+        match self.journal(operation) {
+            Ok(Some(journal)) => Ok(Some(Box::new(Kept {
+                root: Arc::clone(self),
+                folders: Folders::default(),
+                journal,
+                status,
+            }))),
+            Ok(None) | Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
     fn journalled(&self) -> Result<Vec<OperationId>, Errno> {
         let Some(journals) = self.journals() else {
             return Ok(Vec::new());

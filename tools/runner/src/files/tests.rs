@@ -92,6 +92,7 @@ pub(super) fn job(patch: &str) -> PatchJob {
     PatchJob {
         operation: OperationId::mint(),
         patch: Arc::new(Patch::parse(patch).unwrap()),
+        text: patch.to_owned(),
         expected: BTreeMap::new(),
         check_only: false,
     }

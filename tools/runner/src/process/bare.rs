@@ -259,16 +259,16 @@ fn is_of(me: i32, orphan: &Stat, leaders: &HashMap<i32, Known>) -> bool {
 /// What `/proc/PID/stat` says (proc_pid_stat(5)).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stat {
-    pid: i32,
-    zombie: bool,
-    parent: i32,
+    pub(super) pid: i32,
+    pub(super) zombie: bool,
+    pub(super) parent: i32,
     group: i32,
-    session: i32,
-    started: u64,
+    pub(super) session: i32,
+    pub(super) started: u64,
 }
 
 impl Stat {
-    fn read(pid: i32) -> Option<Self> {
+    pub(super) fn read(pid: i32) -> Option<Self> {
         let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
         // The name may hold anything; the fields go on after its last parenthesis.
         let rest = &text[text.iter().rposition(|byte| *byte == b')')? + 1..];
@@ -290,14 +290,14 @@ impl Stat {
     }
 
     /// Reaps it, if it is an ended child of the server.
-    fn reap(&self) -> bool {
+    pub(super) fn reap(&self) -> bool {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         Pid::from_raw(self.pid)
             .is_some_and(|pid| matches!(waitid(WaitId::Pid(pid), look), Ok(Some(_))))
     }
 
     /// Signals exactly the process that was looked at.
-    fn signal(&self, signal: Signal) {
+    pub(super) fn signal(&self, signal: Signal) {
         let Some(Ok(pidfd)) =
             Pid::from_raw(self.pid).map(|pid| pidfd_open(pid, PidfdFlags::empty()))
         else {
@@ -335,7 +335,7 @@ fn descendants(pid: i32) -> Vec<Stat> {
     found
 }
 
-fn children(pid: i32) -> Vec<i32> {
+pub(super) fn children(pid: i32) -> Vec<i32> {
     // CONFIG_PROC_CHILDREN; every distribution's kernel has it.
     static LISTED: OnceLock<bool> = OnceLock::new();
     if !LISTED.get_or_init(|| Path::new("/proc/thread-self/children").exists()) {

@@ -16,13 +16,14 @@ use codespace_sandbox::{
     SpawnError, Spawned,
 };
 
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use super::tree::Status;
 use crate::LimitHit;
 
 /// Whether commands run with less than the whole sandbox.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Demand {
     /// They do not run at all.
     Required,
@@ -60,6 +61,12 @@ impl Probe {
             run_as,
             found: OnceLock::new(),
         }
+    }
+
+    /// Whose commands it is about, when not the server's own user's.
+    #[must_use]
+    pub fn run_as(&self) -> Option<(u32, u32)> {
+        self.run_as
     }
 
     /// What was found. Blocks for some 20 ms the first time.
@@ -109,6 +116,12 @@ impl Confinement {
             plan,
             running: Mutex::default(),
         }
+    }
+
+    /// What it was made of.
+    #[must_use]
+    pub fn parts(&self) -> (&Probe, Demand, &Plan) {
+        (&self.probe, self.demand, &self.plan)
     }
 
     /// What the machine can do. Blocks the first time.

@@ -7,6 +7,7 @@
 
 mod bare;
 mod confined;
+mod heir;
 mod launch;
 mod managed;
 mod ring;
@@ -29,6 +30,7 @@ use tokio::{
 
 pub use self::{
     confined::{Confinement, Demand, Probe, Verdict, plan},
+    heir::Heir,
     launch::Launch,
     table::ProcessLimits,
 };

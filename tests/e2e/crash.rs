@@ -7,9 +7,9 @@ use serde_json::json;
 
 use crate::support::Server;
 
-type Files = BTreeMap<String, String>;
+pub(crate) type Files = BTreeMap<String, String>;
 
-fn old_files(count: usize) -> Files {
+pub(crate) fn old_files(count: usize) -> Files {
     let mut files = Files::new();
     for n in 0..count {
         files.insert(
@@ -22,7 +22,7 @@ fn old_files(count: usize) -> Files {
     files
 }
 
-fn patch_and_new_files(old: &Files, count: usize) -> (String, Files) {
+pub(crate) fn patch_and_new_files(old: &Files, count: usize) -> (String, Files) {
     let mut new = old.clone();
     let mut patch = String::from("*** Begin Patch\n");
     for n in 0..count {
@@ -40,7 +40,7 @@ fn patch_and_new_files(old: &Files, count: usize) -> (String, Files) {
     (patch, new)
 }
 
-fn write(root: &Path, files: &Files) {
+pub(crate) fn write(root: &Path, files: &Files) {
     for (path, text) in files {
         let path = root.join(path);
         fs::create_dir_all(path.parent().expect("a parent")).expect("folders");
@@ -49,7 +49,7 @@ fn write(root: &Path, files: &Files) {
 }
 
 /// Every file below the root, staged and hidden ones too.
-fn on_disk(root: &Path) -> Files {
+pub(crate) fn on_disk(root: &Path) -> Files {
     let mut files = Files::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {

@@ -6,3 +6,4 @@ mod http;
 mod stdio;
 mod support;
 mod terminal;
+mod worker;

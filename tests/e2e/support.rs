@@ -20,12 +20,19 @@ pub(crate) fn program() -> Command {
 }
 
 impl Server {
-    /// Starts one on `root`, with its state below `state`, and shakes hands.
+    /// Starts one on `root`, with its state below `state`, and shakes hands. The tests' own
+    /// environment passes through, so that CODESPACE_RUNNER__KIND chooses the runner.
     pub(crate) fn start(root: &Path, state: &Path) -> Self {
+        Self::start_with(root, state, &[])
+    }
+
+    /// The same with more in its environment.
+    pub(crate) fn start_with(root: &Path, state: &Path, env: &[(&str, &str)]) -> Self {
         let mut child = program()
             .args(["stdio", "--workspace"])
             .arg(format!("w={}", root.display()))
             .env("XDG_STATE_HOME", state)
+            .envs(env.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -101,6 +108,10 @@ impl Server {
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it can be killed");
         self.child.wait().expect("it is reaped");
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// How many descriptors it has open. Root's to see, since the server is not dumpable.

@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use codespace_router::{BoxFuture, Code, ProcessId, ToolError, WorkspaceId};
+use codespace_router::{BoxFuture, Code, ProcessId, Subject, ToolError, WorkspaceId};
 use codespace_runner::{
     Applied, Chunk, Dispatch, ExecSpec, FileContent, FileRoot, Found, PatchJob, ProcessStatus,
     Runner, Started,
@@ -124,17 +124,21 @@ impl Remote {
     where
         F: Future<Output = Result<Response<A>, Status>>,
     {
-        let worker = self.0.handles.worker_of(process)?;
         let latest = self.0.latest().clone();
-        let connection = latest.filter(|connection| connection.number() == worker);
-        let connection = connection.ok_or_else(handles::lost)?;
-        match connection.call(call).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                connection.ended().await;
-                Err(handles::lost())
-            }
+        let Some(connection) = latest else {
+            return Err(Subject::Process(process.as_str()).not_found());
+        };
+        let known = self.0.handles.worker_of(process);
+        if matches!(known, Ok(worker) if worker == connection.number())
+            && let Ok(answer) = connection.call(call).await
+        {
+            return answer;
         }
+        // Whoever is told of a loss finds the workspace free.
+        if !connection.is_up() {
+            connection.ended().await;
+        }
+        Err(known.err().unwrap_or_else(handles::lost))
     }
 }
 
@@ -169,9 +173,18 @@ impl Shared {
             if this.closing.load(Ordering::Acquire) {
                 return Err(io::Error::other("the server is shutting down"));
             }
-            *starts += 1;
-            let connection =
-                Connection::start(&this.exe, &this.setup, &this.handles, *starts).await?;
+            let mut start = async || {
+                *starts += 1;
+                Connection::start(&this.exe, &this.setup, &this.handles, *starts).await
+            };
+            let connection = match start().await {
+                Ok(connection) => connection,
+                // It may have been killed as it started, like the one before.
+                Err(error) => {
+                    tracing::warn!(%error, "a worker did not start; another is tried");
+                    start().await?
+                }
+            };
             *this.latest() = Some(Arc::clone(&connection));
             Ok(connection)
         });

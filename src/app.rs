@@ -1,27 +1,17 @@
 //! The composition root: a checked config becomes a running stack.
 
-use std::{
-    collections::{HashMap, HashSet},
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use codespace_router::{
-    Ledger, Lookup, OperationStatus, Profile, Resolve, Settlement, ToolRouter, Workspace,
-    WorkspaceId,
-};
+use codespace_router::{Ledger, Profile, Resolve, ToolRouter, Workspace, WorkspaceId};
 use codespace_runner::{
-    Confinement, FileLimits, FileRoot, Home, InProcess, Launch, LockFault, ProcessLimits,
-    Processes, RootLeases, RootLock, Runner,
+    Confinement, FileLimits, FileRoot, Home, InProcess, Launch, ProcessLimits, Processes,
+    RootLeases, Runner,
 };
 use codespace_store::{Durability, OpenFault, Store, StoreOptions};
 use codespace_tools::{Facts, FactsToCome};
 use codespace_worker::{Remote, Setup, WorkerHome};
 use futures_util::FutureExt;
-use serde_json::json;
-use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::{
@@ -31,15 +21,13 @@ use crate::{
     facts::{self, Confined},
     handler::Handler,
     resolve::Directory,
+    settle,
     stack::{self, Classes},
     telemetry::{self, LogFormat},
 };
 
 /// How long calls in flight may take at shutdown.
 const GRACE: Duration = Duration::from_secs(10);
-
-/// How long a killed server's worker may take to end its commands and itself.
-const WORKER_END: Duration = Duration::from_secs(15);
 
 /// Everything that runs.
 pub struct App {
@@ -110,7 +98,7 @@ impl App {
             };
             workspaces.insert(workspace.id.clone(), Arc::new(facts));
         }
-        settle(&store, &roots).await?;
+        settle::all(&store, &roots).await?;
 
         let (runner, worker) = runner(config, homes, log_format).await?;
         let ledger: Arc<dyn Ledger> = Arc::new(store.clone());
@@ -271,91 +259,4 @@ fn beside(store: &std::path::Path) -> PathBuf {
     let mut name = store.as_os_str().to_owned();
     name.push(".journals");
     name.into()
-}
-
-/// The lock on a root, waited for when there is something to settle: a killed server's
-/// worker keeps it until it has ended.
-async fn lock_to_settle(root: &FileRoot, unfinished: bool) -> Option<RootLock> {
-    let until = Instant::now() + WORKER_END;
-    loop {
-        match root.try_lock() {
-            Ok(lock) => return Some(lock),
-            Err(LockFault::Busy)
-                if (unfinished || root.has_journals().unwrap_or(false))
-                    && Instant::now() < until =>
-            {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            Err(_) => return None,
-        }
-    }
-}
-
-/// Settles what a crash left: journals first, then operations that never had one.
-async fn settle(store: &Store, roots: &HashMap<WorkspaceId, Arc<FileRoot>>) -> Result<()> {
-    let unfinished: HashSet<WorkspaceId> = store
-        .unfinished()
-        .await?
-        .into_iter()
-        .map(|operation| operation.workspace)
-        .collect();
-    for (workspace, root) in roots {
-        // Another server may be in the middle of a patch: then its journals are its own affair.
-        let Some(lock) = lock_to_settle(root, unfinished.contains(workspace)).await else {
-            tracing::warn!(%workspace, "the folder is held by another server; what a crash may have left is settled at the next start");
-            continue;
-        };
-        let files = Arc::clone(root);
-        let settled = tokio::task::spawn_blocking(move || files.settle())
-            .await?
-            .with_context(|| format!("workspace {workspace}: its journals cannot be read"))?;
-        for patch in settled {
-            tracing::warn!(operation = %patch.operation, status = patch.status.as_str(), "settled a patch that a crash interrupted");
-            // A server without a store leaves journals that no ledger knows of.
-            if store
-                .find(Lookup::Id(patch.operation.clone()))
-                .await?
-                .is_none()
-            {
-                patch.undo.keep().await;
-                continue;
-            }
-            let result = json!({
-                "status": patch.status, "operation_id": patch.operation, "replayed": false,
-                "files": patch.files, "changes": patch.changes, "reason": patch.reason,
-            });
-            let settlement = Settlement {
-                status: patch.status,
-                reason: patch.reason,
-                result,
-            };
-            store.finish(patch.operation, settlement).await?;
-            // A drop before this leaves the journal, and the next start finds the record finished.
-            patch.undo.keep().await;
-        }
-        drop(lock);
-    }
-    for operation in store.unfinished().await? {
-        let Some(root) = roots.get(&operation.workspace) else {
-            continue;
-        };
-        let Ok(_lock) = root.try_lock() else { continue };
-        let reason = "interrupted before anything was written".to_owned();
-        let status = OperationStatus::FailedRolledBack;
-        let result = json!({
-            "status": status, "operation_id": operation.operation_id, "replayed": false,
-            "files": operation.files, "changes": [], "reason": reason,
-        });
-        store
-            .finish(
-                operation.operation_id,
-                Settlement {
-                    status,
-                    reason: Some(reason),
-                    result,
-                },
-            )
-            .await?;
-    }
-    Ok(())
 }

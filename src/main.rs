@@ -16,6 +16,7 @@ mod handler;
 #[cfg(test)]
 mod reference;
 mod resolve;
+mod settle;
 mod stack;
 mod telemetry;
 mod transport;

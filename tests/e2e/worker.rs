@@ -169,6 +169,27 @@ fn a_patch_is_told_what_became_of_it_when_its_worker_is_killed() {
         *seen.entry(status).or_default() += 1;
     }
     println!("{seen:?}");
+    // What a lost worker kept was cleared away with its records.
+    let journals = journals_below(&bench.place.path().join("state"));
+    assert_eq!(journals, Vec::<String>::new());
+}
+
+/// The journals below a state folder.
+fn journals_below(state: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut folders = vec![state.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path.to_string_lossy().into_owned();
+            if path.is_dir() {
+                folders.push(path);
+            } else if name.contains("/op_") {
+                names.push(name);
+            }
+        }
+    }
+    names
 }
 
 #[test]

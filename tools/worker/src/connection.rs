@@ -87,7 +87,7 @@ struct Keeps {
 }
 
 struct Kept {
-    _guard: Box<dyn Send + Sync>,
+    guard: Box<dyn Send + Sync>,
     process: Option<ProcessId>,
 }
 
@@ -217,7 +217,7 @@ impl Connection {
         keeps.next += 1;
         let number = keeps.next;
         let kept = Kept {
-            _guard: guard,
+            guard,
             process: None,
         };
         keeps.held.insert(number, kept);
@@ -227,7 +227,7 @@ impl Connection {
     /// Gives back what is held for a call that the worker never saw.
     pub(crate) fn give_back(&self, number: u64) -> Option<Box<dyn Send + Sync>> {
         let kept = self.keeps().held.remove(&number);
-        kept.map(|kept| kept._guard)
+        kept.map(|kept| kept.guard)
     }
 
     /// Takes in the start of the process for which this number is held.

@@ -57,6 +57,13 @@ fn serve(exe: &Path, logs: impl FnOnce(&Logs)) -> io::Result<()> {
         .enable_all()
         .build()?;
     let served = runtime.block_on(async {
+        let found = Arc::clone(&runner);
+        // What the machine can enforce is known by the time of the first command.
+        tokio::task::spawn_blocking(move || {
+            found.confinements().for_each(|confinement| {
+                let _ = confinement.features();
+            });
+        });
         let service = Service::new(runner.clone(), outbox.clone(), events);
         let served = connection(socket, service, &outbox).await;
         end(&runner).await;

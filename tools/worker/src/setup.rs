@@ -209,6 +209,8 @@ impl Told {
 mod tests {
     use std::os::fd::AsFd;
 
+    use rustix::fs::{FlockOperation, flock};
+
     use super::*;
 
     fn limits() -> ProcessLimits {
@@ -252,7 +254,7 @@ mod tests {
         // A folder put in the root's place meanwhile is not taken for it.
         std::fs::rename(&root, place.path().join("away")).unwrap();
         std::fs::create_dir(&root).unwrap();
-        let lock = {
+        {
             let told = Told::parse(text).unwrap();
             assert_eq!(told.0.homes[0].time_limit, Duration::from_secs(9));
             let held = Held {
@@ -265,12 +267,12 @@ mod tests {
             std::fs::remove_dir(&root).unwrap();
             std::fs::rename(place.path().join("away"), &root).unwrap();
             assert!(theirs.is_there());
-            files.try_lock().unwrap()
-        };
+        }
+        let taker = files.held().lock.unwrap().try_clone_to_owned().unwrap();
+        flock(&taker, FlockOperation::NonBlockingLockExclusive).unwrap();
         // The lock lives on in the worker's copy of the descriptor when its taker is killed
         // (which unlocks nothing).
-        std::mem::forget(lock);
-        drop((setup, files));
+        drop((taker, setup, files));
         let other = FileRoot::open(&root, None, caps, false).unwrap();
         assert!(other.try_lock().is_err());
         drop(descriptors);

@@ -193,3 +193,51 @@ fn what_another_writer_left_is_unknown_and_stays() {
         assert_eq!(bench.journal_count(), 0);
     }
 }
+
+#[test]
+fn what_a_lost_runner_kept_is_found_again_by_its_operation() {
+    for keep in [true, false] {
+        let (old, new, _) = old_and_new();
+        let bench = bench();
+        let job = job(PATCH);
+        let operation = job.operation.clone();
+        // Whoever holds the undo is lost with it.
+        drop(bench.files.apply(job).unwrap().undo);
+        let files = open(&bench.root, &bench.journals);
+        assert!(files.has_journals().unwrap());
+        let found = files.undo_of(&operation, OperationStatus::Applied);
+        let undo = found.unwrap().expect("its journal is there");
+        if keep {
+            block_on(undo.keep());
+            assert_eq!(bench.tree(), new);
+        } else {
+            assert!(block_on(undo.restore()));
+            assert_eq!(bench.tree(), old);
+        }
+        assert!(!files.has_journals().unwrap());
+        let again = files.undo_of(&operation, OperationStatus::Applied);
+        assert!(again.unwrap().is_none());
+    }
+}
+
+#[test]
+fn one_operation_is_settled_alone() {
+    let (old, _, _) = old_and_new();
+    let bench = bench();
+    bench.files.steps.probe(Some(killer(12, &Arc::default())));
+    let first = job(PATCH);
+    let operation = first.operation.clone();
+    assert!(bench.files.apply(first).is_err());
+    let files = open(&bench.root, &bench.journals);
+    let other = files.settle_operation(&codespace_router::OperationId::mint());
+    assert!(other.unwrap().is_none());
+    let settled = files
+        .settle_operation(&operation)
+        .unwrap()
+        .expect("a journal");
+    assert_eq!(settled.operation, operation);
+    assert_eq!(settled.status, OperationStatus::FailedRolledBack);
+    block_on(settled.undo.keep());
+    assert_eq!(bench.tree(), old);
+    assert!(!files.has_journals().unwrap());
+}

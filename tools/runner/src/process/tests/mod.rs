@@ -62,6 +62,7 @@ async fn bench_with(limits: ProcessLimits) -> Bench {
         root: dir.path().to_owned(),
         env,
         time_limit: HANG * 5,
+        confinement: None,
     };
     Bench {
         all: Processes::new(limits),

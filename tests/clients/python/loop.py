@@ -269,7 +269,8 @@ async def whole_loop(client, folder, revision):
 
 
 def environment(home):
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("CODESPACE_")}
+    # The one key of ours that passes: which runner the tests are about.
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("CODESPACE_") or k == "CODESPACE_RUNNER__KIND"}
     return {**kept, "XDG_STATE_HOME": str(home), "CODESPACE_ADMIN__LISTEN": ""}
 
 

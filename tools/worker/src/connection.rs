@@ -9,7 +9,8 @@ use std::{
     collections::HashMap,
     error::Error,
     io,
-    os::fd::OwnedFd,
+    net::Shutdown,
+    os::{fd::OwnedFd, unix::net::UnixStream},
     path::Path,
     process::Stdio,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -99,7 +100,7 @@ impl Connection {
         handles: &Arc<Handles>,
         number: u64,
     ) -> io::Result<Arc<Self>> {
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        let (ours, theirs) = UnixStream::pair()?;
         Heir::prepare();
         let mut child = Command::new(exe)
             .arg("worker")
@@ -109,8 +110,10 @@ impl Connection {
             .stdout(Stdio::null())
             .spawn()?;
         let heir = Heir::of(child.id().unwrap_or(0));
+        // hyper keeps the socket for as long as a request may be sent or an event come.
+        let door = ours.try_clone();
         let begun = begin(ours, setup).await;
-        let (client, driver, events) = match begun {
+        let ((client, driver, events), door) = match begun.and_then(|begun| Ok((begun, door?))) {
             Ok(begun) => begun,
             Err(error) => {
                 let _ = child.kill().await;
@@ -127,7 +130,7 @@ impl Connection {
             phase: watch::Sender::new(Phase::Up),
             wish: watch::Sender::new(Wish::Run),
         });
-        tokio::spawn(Arc::clone(&connection).attend(driver, events, child, heir));
+        tokio::spawn(Arc::clone(&connection).attend(driver, events, door, child, heir));
         Ok(connection)
     }
 
@@ -267,6 +270,7 @@ impl Connection {
         self: Arc<Self>,
         driver: Driver,
         events: Streaming<wire::Event>,
+        door: UnixStream,
         mut child: Child,
         heir: Heir,
     ) {
@@ -280,7 +284,8 @@ impl Connection {
             } => {}
             _ = wish.wait_for(|wish| *wish != Wish::Run) => {}
         }
-        // Here the socket is closed.
+        // What the worker ends at, if it still lives; and every call here.
+        let _ = door.shutdown(Shutdown::Both);
         self.phase.send_replace(Phase::Lost);
         self.handles.lose(self.number);
         let asked = *self.wish.borrow() == Wish::Close;
@@ -311,7 +316,7 @@ impl Connection {
 }
 
 async fn begin(
-    socket: std::os::unix::net::UnixStream,
+    socket: UnixStream,
     setup: &Arc<Setup>,
 ) -> io::Result<(Client, Driver, Streaming<wire::Event>)> {
     let setup = Arc::clone(setup);

@@ -181,7 +181,7 @@ fn facts_to_come(confined: Vec<Confined>, transports: Vec<&'static str>) -> Fact
 /// Opens a store, giving a server that was killed just now a moment to let go of it: a child
 /// it was about to start holds its descriptors until that child is another program.
 fn open_patiently(path: &Path, options: StoreOptions) -> Result<Store, OpenFault> {
-    for _ in 0..4 {
+    for _ in 0..10 {
         match Store::open(path, options) {
             Err(OpenFault::InUse { .. }) => std::thread::sleep(Duration::from_millis(50)),
             answer => return answer,
@@ -209,7 +209,7 @@ fn open_store(config: &Config) -> Result<(Store, String)> {
             in_memory("in memory, as configured: operations are forgotten at the end")
         }
         StorePlace::Given(path) => {
-            let store = Store::open(path, options)
+            let store = open_patiently(path, options)
                 .with_context(|| format!("store.path {}", path.display()))?;
             Ok((store, path.display().to_string()))
         }

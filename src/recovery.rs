@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use codespace_router::{Ledger, Lookup, OperationId, OperationStatus, Settlement, WorkspaceId};
-use codespace_runner::{FileRoot, Settled};
+use codespace_runner::{FileRoot, LockFault, RootLock, Settled};
 use codespace_store::Store;
 use serde_json::json;
 
@@ -41,7 +41,8 @@ pub(crate) async fn settle(
             root.forget_word(&word.operation);
         }
         // Another server may be in the middle of a patch: then its journals are its own affair.
-        let Ok(lock) = root.try_lock() else {
+        let waits = !root.journalled().with_context(unreadable)?.is_empty();
+        let Some(lock) = lock(root, waits).await else {
             tracing::warn!(%workspace, "the folder is held by another server; what a crash may have left is settled at the next start");
             continue;
         };
@@ -66,7 +67,9 @@ pub(crate) async fn settle(
         let Some(root) = roots.get(&operation.workspace) else {
             continue;
         };
-        let Ok(_lock) = root.try_lock() else { continue };
+        let Some(_lock) = lock(root, true).await else {
+            continue;
+        };
         let id = operation.operation_id;
         // The workspace's name may stand for another folder by now, and the journal lie there.
         let (status, reason) = if FileRoot::is_journalled(journals, &id) {
@@ -128,4 +131,16 @@ fn settlement(
         reason,
         result,
     }
+}
+
+/// Locks a root. With `waits`, a server that was killed just now gets a moment to let go of it:
+/// a child it was about to start holds its descriptors until that child is another program.
+async fn lock(root: &FileRoot, waits: bool) -> Option<RootLock> {
+    for _ in 0..if waits { 10 } else { 0 } {
+        match root.try_lock() {
+            Err(LockFault::Busy) => tokio::time::sleep(Duration::from_millis(50)).await,
+            answer => return answer.ok(),
+        }
+    }
+    root.try_lock().ok()
 }

@@ -135,14 +135,18 @@ pub(crate) fn set_ids(uid: u32, gid: u32) -> io::Result<()> {
 
 /// unshare(2) of namespaces.
 pub(crate) fn unshare(flags: libc::c_int) -> io::Result<()> {
+    // Not by libc's function: it takes an int and hands the whole register to the kernel,
+    // which reads a long. An optimised caller leaves anything in the upper half.
     // SAFETY: namespace flags touch no memory; descriptors stay shared.
-    check(unsafe { libc::unshare(flags) }.into()).map(drop)
+    check(unsafe { libc::syscall(libc::SYS_unshare, libc::c_long::from(flags)) }).map(drop)
 }
 
 /// prctl(2) with one integer argument.
 pub(crate) fn prctl(option: libc::c_int, argument: libc::c_ulong) -> io::Result<libc::c_long> {
     // SAFETY: the options used here take an integer, no pointer.
-    check(unsafe { libc::prctl(option, argument, 0, 0, 0) }.into())
+    // Every argument is a long to the kernel, and a variadic one is what its type says.
+    const NONE: libc::c_ulong = 0;
+    check(unsafe { libc::prctl(option, argument, NONE, NONE, NONE) }.into())
 }
 
 /// Blocks SIGCHLD and SIGTERM and gives a descriptor that is readable when one is pending.

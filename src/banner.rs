@@ -30,8 +30,9 @@ fn workspaces(config: &Config) -> String {
     text
 }
 
-/// What keeps each workspace's commands in, as it was found.
-fn enforced(facts: &Facts) -> String {
+/// What keeps each workspace's commands in, as it was found. Told after the rest, which need
+/// not wait for the finding out.
+pub fn enforced(facts: &Facts) -> String {
     let mut text = "  enforced   file tools stay inside their workspace\n".to_owned();
     for workspace in &facts.workspaces {
         let Some(execution) = &workspace.execution else {
@@ -54,13 +55,7 @@ fn enforced(facts: &Facts) -> String {
 }
 
 /// What `serve` says when it is ready.
-pub fn serve(
-    config: &Config,
-    listen: &str,
-    admin: Option<&str>,
-    store: &str,
-    facts: &Facts,
-) -> String {
+pub fn serve(config: &Config, listen: &str, admin: Option<&str>, store: &str) -> String {
     let mut text = format!("codespace {}\n", env!("CARGO_PKG_VERSION"));
     let url = match &config.listen {
         Listen::Tcp(_) => format!("http://{listen}/mcp"),
@@ -75,7 +70,6 @@ pub fn serve(
         ))
     );
     text.push_str(&workspaces(config));
-    text.push_str(&enforced(facts));
     let _ = writeln!(text, "  store      {store}");
     match (&config.auth, &config.listen) {
         (Auth::Bearer(tokens), _) => {
@@ -100,12 +94,11 @@ pub fn serve(
 }
 
 /// What `stdio` says on stderr.
-pub fn stdio(config: &Config, store: &str, facts: &Facts) -> String {
+pub fn stdio(config: &Config, store: &str) -> String {
     format!(
-        "codespace {} on stdio\n{}{}  store      {store}\n",
+        "codespace {} on stdio\n{}  store      {store}\n",
         env!("CARGO_PKG_VERSION"),
         workspaces(config),
-        enforced(facts)
     )
 }
 

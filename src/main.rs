@@ -175,35 +175,35 @@ async fn serve(config: &Config) -> Result<()> {
             Some(admin.start(address).await?)
         }
     };
-    // Serving does not wait for what is told of it.
-    let told = async {
-        let facts = app.facts.clone().await;
-        let admin = admin.as_deref();
-        let text = banner::serve(config, &name, admin, &app.store_note, &facts);
-        telemetry::tell(&text);
-    };
+    telemetry::tell(&banner::serve(
+        config,
+        &name,
+        admin.as_deref(),
+        &app.store_note,
+    ));
     // Readiness goes first, so that a proxy sends its next calls elsewhere.
     let stopped = async {
         stop.cancelled().await;
         ready.store(false, Ordering::Relaxed);
     };
     let drained = app.shut_down().shared();
-    let ((), ()) = tokio::join!(told, server.serve(stopped, drained.clone()));
+    // Serving does not wait for the sandbox to be probed.
+    let ((), ()) = tokio::join!(tell_enforced(&app), server.serve(stopped, drained.clone()));
     // All connections may have ended before the drain did.
     drained.await;
     tracing::info!("stopped");
     Ok(())
 }
 
+async fn tell_enforced(app: &App) {
+    let facts = app.facts.clone().await;
+    telemetry::tell(&banner::enforced(&facts));
+}
+
 async fn serve_stdio(config: &Config) -> Result<()> {
     let stop = stop_on_signal()?;
     let app = App::build(config, vec!["stdio"]).await?;
-    let facts = app.facts.clone();
-    let (text, note) = (config, &app.store_note);
-    let told = async {
-        let facts = facts.await;
-        telemetry::tell(&banner::stdio(text, note, &facts));
-    };
+    telemetry::tell(&banner::stdio(config, &app.store_note));
     let drained = app.shut_down().shared();
     let serving = stdio::serve(
         app.handler.clone(),
@@ -211,7 +211,7 @@ async fn serve_stdio(config: &Config) -> Result<()> {
         stop,
         drained.clone(),
     );
-    let ((), served) = tokio::join!(told, serving);
+    let ((), served) = tokio::join!(tell_enforced(&app), serving);
     drained.await;
     served
 }

@@ -14,7 +14,7 @@ use crate::{
     Effort,
     client::Client,
     server::{Place, Programs},
-    table::{Table, Target, median},
+    table::{TURN, Table, Target, median},
 };
 
 /// What a client does that wants a short command's whole result: start it, wait for its
@@ -79,13 +79,17 @@ async fn echo(
     let mut client = Client::connect(&server.address).await?;
     let (mut mine, mut theirs) = (Vec::new(), Vec::new());
     ours(&mut client).await?;
-    for _ in 0..effort.pick(3, 500) {
-        let begun = Instant::now();
-        ours(&mut client).await?;
-        mine.push(begun.elapsed());
-        let begun = Instant::now();
-        bare()?;
-        theirs.push(begun.elapsed());
+    for _ in 0..effort.pick(1, 25) {
+        for _ in 0..TURN {
+            let begun = Instant::now();
+            ours(&mut client).await?;
+            mine.push(begun.elapsed());
+        }
+        for _ in 0..TURN {
+            let begun = Instant::now();
+            bare()?;
+            theirs.push(begun.elapsed());
+        }
     }
     table.times(what, median(mine), &[("bare spawn", median(theirs))], most);
     Ok(())
@@ -129,8 +133,7 @@ async fn rate(programs: &Programs, effort: Effort, table: &mut Table) -> Result<
 pub(crate) async fn measure(programs: &Programs, effort: Effort, table: &mut Table) -> Result<()> {
     let off = ("exec /bin/echo hi, sandbox off", OFF, 1.5);
     echo(programs, effort, table, off).await?;
-    // 2.5 times the bare spawn where that takes 0.9 ms, and the calls around it.
-    let on = ("exec /bin/echo hi, sandbox required", &[][..], 3.0);
+    let on = ("exec /bin/echo hi, sandbox required", &[][..], 2.5);
     echo(programs, effort, table, on).await?;
     rate(programs, effort, table).await
 }

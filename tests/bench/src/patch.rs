@@ -15,7 +15,7 @@ use crate::{
     Effort,
     client::{Client, Request},
     server::{Place, Programs},
-    table::{Table, median},
+    table::{TURN, Table, median},
 };
 
 /// Files of numbered lines, of which one line each round is changed in each file.
@@ -98,10 +98,6 @@ fn run(program: &[&str], place: &Place, diff: &str) -> Result<Duration> {
     ensure!(child.wait()?.success(), "{} failed", program[0]);
     Ok(begun.elapsed())
 }
-
-/// Patches of one program before the next one's turn: a machine that drifts drifts for all,
-/// and none of them finds its memory and its processor given to another each time.
-const TURN: usize = 20;
 
 const GIT: &[&str] = &["git", "apply", "-"];
 const PATCH: &[&str] = &["patch", "-p1", "-s"];

@@ -8,6 +8,10 @@ pub(crate) struct Table {
     rows: Vec<[String; 5]>,
 }
 
+/// Times of one program before the next one's turn: a machine that drifts drifts for all, and
+/// none of them finds its memory and its processor given to another each time.
+pub(crate) const TURN: usize = 20;
+
 /// What a row is held against.
 #[derive(Clone, Copy)]
 pub(crate) enum Target {

@@ -28,8 +28,12 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("never: {what}");
 }
 
+/// The program under test: the one built with these tests, or another build of it.
 pub(crate) fn program() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_codespace"))
+    match std::env::var_os("CODESPACE_UNDER_TEST") {
+        Some(other) => Command::new(other),
+        None => Command::new(env!("CARGO_BIN_EXE_codespace")),
+    }
 }
 
 impl Server {

@@ -2,7 +2,7 @@
 //!
 //! ```sh
 //! cargo run --release -p codespace-bench              # about two minutes; prints one table
-//! cargo run --release -p codespace-bench -- read exec # these rows only; patch, start are the others
+//! cargo run --release -p codespace-bench -- read exec # these rows only; patch, launch, output, start are the others
 //! cargo run -p codespace-bench -- --quick             # a few rounds; a smoke test
 //! ```
 //!
@@ -22,6 +22,9 @@
 //! | 200,000 lines | one line near the end | `git apply`, and `patch` |
 //! | echo | `exec_command`, `process_status`, `read_process`: until exit code and output are known; without a sandbox and with all of it | a spawn with a pipe, read to its end, waited for |
 //! | launches | commands started and waited for, in turn, by a server that holds 100 MB of output | the first second |
+//! | launch | `/bin/true` in the whole sandbox until its tree is gone, without a server, by a process that holds 100 MB | a bare spawn, and `bwrap` |
+//! | output | a command that writes as fast as it can, until all of it went through the ring | a `read` meanwhile, and alone |
+//! | silent commands | CPU time of a server with 32 live commands | |
 //! | start | from the spawn of the server to its first answer | |
 //! | memory | resident when idle; before and after many reads | |
 //!
@@ -32,6 +35,8 @@ mod bare;
 mod client;
 mod echo;
 mod footprint;
+mod launch;
+mod output;
 mod patch;
 mod read;
 mod server;
@@ -65,7 +70,7 @@ fn main() -> Result<()> {
     }
 }
 
-const ROWS: [&str; 4] = ["read", "patch", "exec", "start"];
+const ROWS: [&str; 6] = ["read", "patch", "exec", "launch", "output", "start"];
 
 fn measure(effort: Effort, rows: &[&str]) -> Result<()> {
     ensure!(
@@ -88,6 +93,12 @@ fn measure(effort: Effort, rows: &[&str]) -> Result<()> {
         }
         if wanted("exec") {
             echo::measure(&programs, effort, &mut table).await?;
+        }
+        if wanted("launch") {
+            launch::measure(&programs, effort, &mut table)?;
+        }
+        if wanted("output") {
+            output::measure(&programs, effort, &mut table).await?;
         }
         if wanted("start") {
             footprint::measure(&programs, effort, &mut table).await?;

@@ -67,11 +67,34 @@ impl Programs {
     /// With these variables set, which override the configuration's defaults.
     pub(crate) fn serve_with(&self, place: &Place, settings: &[(&str, &str)]) -> Result<Server> {
         let mut command = self.codespace("serve", place);
+        command.envs(settings.iter().copied());
+        Self::listening(command)
+    }
+
+    fn listening(mut command: Command) -> Result<Server> {
         command
             .args(["--listen", "127.0.0.1:0"])
-            .env("CODESPACE_ADMIN__LISTEN", "127.0.0.1:0")
-            .envs(settings.iter().copied());
+            .env("CODESPACE_ADMIN__LISTEN", "127.0.0.1:0");
         Server::start(command)
+    }
+
+    /// With more workspaces, each named and with its root.
+    pub(crate) fn serve_beside(
+        &self,
+        place: &Place,
+        others: &[(String, PathBuf)],
+    ) -> Result<Server> {
+        let mut command = self.codespace("serve", place);
+        for (name, root) in others {
+            command.arg("--workspace");
+            command.arg(format!("{name}={}", root.display()));
+        }
+        Self::listening(command)
+    }
+
+    /// The server's program, which is its sandbox helper too.
+    pub(crate) fn codespace_program(&self) -> &Path {
+        &self.codespace
     }
 
     pub(crate) fn bare(&self) -> Result<Server> {

@@ -2,12 +2,15 @@
 //! then lets the workspace go and tells those who wait, in this order: who sees the
 //! exit can start the next command at once.
 
-use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
+use std::{convert::Infallible, future::pending, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use codespace_router::ProcessId;
 use codespace_sandbox::Ended;
 use rustix::process::Signal;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::{Instant, sleep, timeout},
+};
 
 use super::{
     managed::{End, Managed},
@@ -20,6 +23,8 @@ use crate::{LimitHit, Termination};
 // For what survivors like that may still write.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 const READ_BYTES: usize = 64 * 1024;
+// An ended orphan costs an id, a look for it costs the server a list of its children.
+const REAP_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) struct Supervisor {
     pub(super) id: ProcessId,
@@ -52,7 +57,7 @@ impl Supervisor {
             slot,
         } = self;
         let mut reader = tokio::spawn(read_all(output, process.clone()));
-        let cause = wait(&process, &exit, time_limit)
+        let cause = wait(&process, &tree, &exit, time_limit)
             .await
             .filter(|_| !tree.has_exited());
         let Gone { status, found } = tree.end(&exit, cause.is_some()).await;
@@ -95,21 +100,34 @@ fn limit_hit(status: Option<Status>, found: &Ended) -> Option<LimitHit> {
 }
 
 /// Waits for the leader's own end, or answers why to end it.
-async fn wait(process: &Managed, exit: &Exit, time_limit: Duration) -> Option<Termination> {
-    let mut limit = std::pin::pin!(sleep(time_limit));
-    let second = Duration::from_secs(1);
-    let mut tick = interval_at(Instant::now() + second, second);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            biased;
-            _ = exit.readable() => return None,
-            () = process.stopped() => return Some(Termination::Terminated),
-            () = &mut limit => return Some(Termination::Timeout),
-            // Orphans that ended while the command goes on.
-            _ = tick.tick() => tree::reap_orphans(),
+async fn wait(
+    process: &Managed,
+    tree: &Tree,
+    exit: &Exit,
+    time_limit: Duration,
+) -> Option<Termination> {
+    tokio::select! {
+        biased;
+        _ = exit.readable() => None,
+        () = process.stopped() => Some(Termination::Terminated),
+        () = sleep(time_limit) => Some(Termination::Timeout),
+        never = reap_orphans(tree) => match never {},
+    }
+}
+
+/// Reaps orphans that end while the command goes on; costs nothing while no child of the
+/// server ends.
+async fn reap_orphans(tree: &Tree) -> Infallible {
+    // Inside a PID namespace they are left to its init.
+    if let Tree::Bare(_) = tree
+        && let Ok(mut ended) = signal(SignalKind::child())
+    {
+        while ended.recv().await.is_some() {
+            tree::reap_orphans();
+            sleep(REAP_EVERY).await;
         }
     }
+    pending().await
 }
 
 async fn read_all(mut output: Output, process: Arc<Managed>) {

@@ -121,6 +121,24 @@ async fn whole_families_end_with_their_command() {
 }
 
 #[tokio::test]
+async fn an_orphan_that_ends_is_reaped_while_its_command_goes_on() {
+    let b = bench().await;
+    let id = b
+        .sh("for i in 1 2 3; do (setsid sh -c 'echo $$ >> pids' &); done; sleep 600")
+        .await;
+    let orphans = b.pids("pids", 3).await;
+    let reaped = timeout(HANG, async {
+        while orphans.iter().any(|orphan| alive(*orphan)) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    reaped.await.expect("no orphan is left behind");
+    let status = b.all.status(&id, Duration::ZERO).await.expect("known");
+    assert_eq!(status.state, ProcessState::Running);
+    b.all.terminate(&id).await.expect("ended");
+}
+
+#[tokio::test]
 async fn another_commands_daemon_is_left_alone() {
     let b = bench().await;
     let first = b.sh("(setsid sh -c '(exec sleep 600) > /dev/null 2>&1 < /dev/null & echo $! >> pids' &); sleep 600").await;

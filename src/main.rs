@@ -159,14 +159,18 @@ fn harden() -> Result<()> {
 
 async fn serve(config: &Config) -> Result<()> {
     let stop = stop_on_signal()?;
-    let metrics = telemetry::init_metrics()?;
+    // Without a place to tell them metrics would only be gathered.
+    let metrics = config
+        .admin
+        .map(|address| telemetry::init_metrics().map(|metrics| (address, metrics)))
+        .transpose()?;
     let app = App::build(config, vec!["streamable-http"]).await?;
     let server = http::Server::bind(config, app.handler.clone()).await?;
     let name = server.name();
     let ready = Arc::new(AtomicBool::new(true));
-    let admin = match config.admin {
+    let admin = match metrics {
         None => None,
-        Some(address) => {
+        Some((address, metrics)) => {
             let admin = Admin {
                 metrics,
                 store: app.store.clone(),

@@ -158,6 +158,8 @@ fn refusals_have_their_code_and_leave_nothing() {
             add("vendor/sub/.git/hooks/x"),
             "UNAUTHORIZED",
         ),
+        // The pointer file of a worktree or a submodule.
+        ("apply_patch", add("vendor/sub/.git"), "UNAUTHORIZED"),
         (
             "read_process",
             json!({ "process_id": "proc_1" }),
